@@ -1,0 +1,3 @@
+"""Rollout engines: who answers the prompts during training."""
+
+from __future__ import annotations

@@ -1,0 +1,1 @@
+complete --command omnirl --no-files --arguments "(env _OMNIRL_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) omnirl)" --condition "env _OMNIRL_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) omnirl"

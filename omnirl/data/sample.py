@@ -1,0 +1,161 @@
+"""The one row that every converter writes: what verl reads, one declared Arrow schema for all tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PLACEHOLDERS = {"images": "<image>", "audios": "<audio>", "videos": "<video>"}
+"""Media column -> the mark in the prompt's text that stands for one item of it."""
+
+REQUIRED_COLUMNS = ("data_source", "prompt", "reward_model")
+"""What a file must have to be trained on, whoever wrote it."""
+
+
+@cache
+def schema() -> pa.Schema:
+    """The Arrow schema of a row.
+
+    It is declared, never inferred: a file whose rows all lack images keeps the type of a file that has them, so
+    files of different tasks can be read together.
+    """
+    import pyarrow as pa
+
+    text = pa.string()
+    return pa.schema(
+        {
+            "data_source": text,
+            "prompt": pa.list_(pa.struct({"role": text, "content": text})),
+            "images": pa.list_(pa.struct({"bytes": pa.binary(), "path": text})),
+            "audios": pa.list_(text),
+            "videos": pa.list_(
+                pa.struct(
+                    {
+                        "video": text,
+                        "fps": pa.float64(),
+                        "min_pixels": pa.int64(),
+                        "max_pixels": pa.int64(),
+                        "max_frames": pa.int64(),
+                    }
+                )
+            ),
+            "ability": text,
+            "reward_model": pa.struct({"style": text, "ground_truth": text}),
+            "extra_info": pa.struct(
+                {
+                    "split": text,
+                    "index": pa.int64(),
+                    "id": text,
+                    "kind": text,
+                    "question": text,
+                    "answer": text,
+                    "options": pa.list_(text),
+                    "details": text,
+                }
+            ),
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One image: the encoded bytes inside the row, or the absolute path of a file."""
+
+    path: Path | None = None
+    data: bytes | None = None
+
+    def to_row(self) -> dict[str, Any]:
+        return {"bytes": self.data, "path": None if self.path is None else str(self.path)}
+
+
+@dataclass(frozen=True, slots=True)
+class Video:
+    """One video file and how it is sampled; pixels are per frame, after resizing."""
+
+    path: Path
+    fps: float
+    min_pixels: int
+    max_pixels: int
+    max_frames: int
+
+    def to_row(self) -> dict[str, Any]:
+        return {
+            "video": str(self.path),
+            "fps": self.fps,
+            "min_pixels": self.min_pixels,
+            "max_pixels": self.max_pixels,
+            "max_frames": self.max_frames,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One question with a checkable answer.
+
+    `prompt` is the user's message with one placeholder per media item, in the order of the items; media paths are
+    absolute. `ground_truth` is what the task's scorer compares with. `details` is a JSON text for what only one data
+    set has. `tally` is the label under which the report counts this row; it is not stored.
+    """
+
+    data_source: str
+    prompt: str
+    ground_truth: str
+    ability: str
+    split: str
+    index: int
+    question: str
+    answer: str = ""
+    id: str = ""
+    kind: str = ""
+    options: tuple[str, ...] = ()
+    details: str = ""
+    system: str = ""
+    images: tuple[Image, ...] = ()
+    audios: tuple[Path, ...] = ()
+    videos: tuple[Video, ...] = ()
+    tally: str = field(default="", compare=False)
+
+    def to_row(self) -> dict[str, Any]:
+        """The row as `schema()` declares it."""
+        messages = [{"role": "user", "content": self.prompt}]
+        if self.system:
+            messages.insert(0, {"role": "system", "content": self.system})
+        return {
+            "data_source": self.data_source,
+            "prompt": messages,
+            "images": [image.to_row() for image in self.images],
+            "audios": [str(path) for path in self.audios],
+            "videos": [video.to_row() for video in self.videos],
+            "ability": self.ability,
+            "reward_model": {"style": "rule", "ground_truth": self.ground_truth},
+            "extra_info": {
+                "split": self.split,
+                "index": self.index,
+                "id": self.id,
+                "kind": self.kind,
+                "question": self.question,
+                "answer": self.answer,
+                "options": list(self.options),
+                "details": self.details,
+            },
+        }
+
+    def size_bytes(self) -> int:
+        """About how much room the row takes in memory; what bounds a row group."""
+        texts = (self.prompt, self.system, self.question, self.answer, self.details, self.ground_truth, *self.options)
+        inline = sum(len(image.data) for image in self.images if image.data is not None)
+        paths = len(self.images) + len(self.audios) + len(self.videos)
+        return sum(map(len, texts)) + inline + 128 * paths + 256
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A record that could not become a row: a stable reason in snake_case, and where the record stands."""
+
+    reason: str
+    where: str

@@ -1,0 +1,287 @@
+"""Parquet files on disk: written whole or not at all, read back before they count, named faults when unreadable."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omnirl.data.sample import REQUIRED_COLUMNS, Sample, schema
+from omnirl.errors import EnvironmentLacks, InvalidInput, OmniError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GROUP_BYTES = 64 << 20
+"""Bound of one row group: far below the 2 GiB of Arrow's 32-bit offsets, and what a reader must hold at once."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A finished file."""
+
+    path: Path
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a readable parquet file holds."""
+
+    path: Path
+    rows: int
+    bytes: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A complete, verified file that does not have its name yet."""
+
+    temporary: Path
+    written: Written
+
+    def commit(self) -> Written:
+        """Give the file its name, replacing an older one in one step."""
+        with disk_faults(self.written.path):
+            self.temporary.replace(self.written.path)
+            _sync_folder(self.written.path.parent)
+        return self.written
+
+    def discard(self) -> None:
+        self.temporary.unlink(missing_ok=True)
+
+
+def write_parquet(path: Path, samples: Iterable[Sample], *, max_group_bytes: int = GROUP_BYTES) -> Written:
+    """Write `samples` to `path` by way of a temporary file beside it.
+
+    Raises:
+        InvalidInput: a sample does not fit the schema, or `path` cannot be a file.
+        EnvironmentLacks: no room, or no permission.
+    """
+    return stage_parquet(path, samples, max_group_bytes=max_group_bytes).commit()
+
+
+def stage_parquet(path: Path, samples: Iterable[Sample], *, max_group_bytes: int = GROUP_BYTES) -> Staged:
+    """As `write_parquet`, but leaves naming the file to the caller; whatever goes wrong, no temporary file stays."""
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.partial")
+    with disk_faults(path):
+        _remove_abandoned(path)
+        try:
+            rows = _write(temporary, samples, max_group_bytes)
+            _read_back(temporary, path, rows)
+            with temporary.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return Staged(temporary, Written(path, rows, temporary.stat().st_size, digest))
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def inspect(path: Path, *, required: Sequence[str] = REQUIRED_COLUMNS) -> Facts:
+    """Rows and columns of a parquet file that has the `required` columns and at least one row.
+
+    Raises InvalidInput that names the fault: no such file, a folder, not a parquet, half-written, no rows, columns.
+    """
+    import pyarrow.parquet as pq
+
+    if not path.exists():
+        raise InvalidInput(f"no such file: `{path}`", hint=_nearest_file(path))
+    if path.is_dir():
+        raise InvalidInput(f"`{path}` is a folder, not a parquet file", hint=_parquet_files(path))
+    with _named_faults(path), pq.ParquetFile(path) as file:
+        facts = Facts(path, file.metadata.num_rows, path.stat().st_size, tuple(file.schema_arrow.names))
+    missing = [name for name in required if name not in facts.columns]
+    if missing:
+        raise InvalidInput(
+            f"`{path}` lacks the column{'s' if len(missing) > 1 else ''} {', '.join(f'`{name}`' for name in missing)}",
+            hint=f"it has {', '.join(facts.columns) or 'none'}; write it with `omnirl data prepare`",
+        )
+    if facts.rows == 0:
+        raise InvalidInput(f"`{path}` has no rows", hint="convert the data again with `omnirl data prepare`")
+    return facts
+
+
+def read_batches(path: Path, columns: Sequence[str] | None = None, *, batch_rows: int = 4096) -> Iterator[pa.RecordBatch]:
+    """The file in record batches; `columns` may name leaves such as `images.list.element.path`.
+
+    Raises InvalidInput when a page cannot be decoded.
+    """
+    import pyarrow.parquet as pq
+
+    with _named_faults(path), pq.ParquetFile(path, pre_buffer=False) as file:
+        names = None if columns is None else list(columns)
+        yield from file.iter_batches(batch_size=batch_rows, columns=names, use_threads=False)
+
+
+def read_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a file as dictionaries, one batch in memory at a time."""
+    for batch in read_batches(path, columns):
+        yield from batch.to_pylist()
+
+
+@contextmanager
+def disk_faults(path: Path) -> Iterator[None]:
+    """Turn an OSError of writing `path` into the error that names the path and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise _disk_fault(error, path) from error
+
+
+def _disk_fault(error: OSError, path: Path) -> OmniError:
+    if error.errno in _FULL:
+        return EnvironmentLacks(
+            f"no space left to write `{path}`",
+            hint=f"free some space on the disk of `{path.parent}` (`df -h {path.parent}`), or choose another folder",
+        )
+    if error.errno == errno.EFBIG:
+        return EnvironmentLacks(f"`{path}` is larger than this process may write", hint="raise the limit: `ulimit -f unlimited`")
+    if error.errno in _FORBIDDEN:
+        return EnvironmentLacks(
+            f"not allowed to write `{path}`", hint=f"make `{path.parent}` writable, or choose another folder"
+        )
+    if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG):
+        return InvalidInput(f"`{path}` cannot be written: {os.strerror(error.errno).lower()}", hint="choose another folder")
+    return EnvironmentLacks(f"`{path}` cannot be written: {error}", hint="check the disk, or choose another folder")
+
+
+def _write(temporary: Path, samples: Iterable[Sample], max_group_bytes: int) -> int:
+    import pyarrow.parquet as pq
+
+    total = 0
+    with temporary.open("wb") as file:
+        # Dictionary pages of nested columns are what some Arrow readers stumble over, hence none.
+        writer = pq.ParquetWriter(file, schema(), use_dictionary=False)
+        try:
+            for group in _groups(samples, max_group_bytes):
+                writer.write_table(_table(group, total))
+                total += len(group)
+            writer.close()
+        finally:
+            # A writer that failed would try again to write its footer when it is collected, and complain on stderr.
+            writer.is_open = False
+        file.flush()
+        os.fsync(file.fileno())
+    return total
+
+
+def _groups(samples: Iterable[Sample], max_group_bytes: int) -> Iterator[list[Sample]]:
+    group: list[Sample] = []
+    held = 0
+    for sample in samples:
+        size = sample.size_bytes()
+        if group and held + size > max_group_bytes:
+            yield group
+            group, held = [], 0
+        group.append(sample)
+        held += size
+    if group:
+        yield group
+
+
+def _table(group: list[Sample], first_row: int) -> pa.Table:
+    import pyarrow as pa
+
+    faults = (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError)
+    try:
+        return pa.Table.from_pylist([sample.to_row() for sample in group], schema=schema())
+    except faults as error:
+        for number, sample in enumerate(group, start=first_row):
+            try:
+                pa.Table.from_pylist([sample.to_row()], schema=schema())
+            except faults as single:
+                raise InvalidInput(f"row {number} does not fit the row schema: {single}") from single
+        raise InvalidInput(f"rows from {first_row} on do not fit the row schema: {error}") from error
+
+
+def _read_back(temporary: Path, path: Path, rows: int) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(temporary) as file:
+            read = sum(file.read_row_group(group).num_rows for group in range(file.metadata.num_row_groups))
+            same = file.schema_arrow.equals(schema())
+    except (pa.ArrowException, OSError) as error:
+        raise EnvironmentLacks(
+            f"`{path}` does not read back after writing: {error}", hint="check the disk, then convert again"
+        ) from error
+    if read != rows or not same:
+        raise EnvironmentLacks(
+            f"`{path}` reads back with {read} of {rows} rows{'' if same else ' and another schema'}",
+            hint="check the disk and the installed pyarrow, then convert again",
+        )
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what conversions on this machine left that were killed before they could tidy up."""
+    prefix = f".{path.name}.{socket.gethostname()}."
+    for leftover in path.parent.glob(f"{prefix}*.partial"):
+        owner = leftover.name.removeprefix(prefix).removesuffix(".partial")
+        if owner.isdecimal() and int(owner) != os.getpid() and not Path("/proc", owner).exists() and Path("/proc").exists():
+            leftover.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _named_faults(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except PermissionError as error:
+        raise EnvironmentLacks(f"not allowed to read `{path}`", hint=f"`ls -l {path}` shows who may") from error
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidInput(
+            f"`{path}` is not a readable parquet file: {_why(path, error)}", hint="write it again with `omnirl data prepare`"
+        ) from error
+
+
+def _why(path: Path, error: Exception) -> str:
+    size = path.stat().st_size
+    if size == 0:
+        return "it is empty"
+    with path.open("rb") as file:
+        start = file.read(4)
+        file.seek(max(size - 4, 0))
+        end = file.read(4)
+    if start != b"PAR1":
+        return "it does not begin like one"
+    if end != b"PAR1":
+        return "its end is missing, so it was half-written or cut short"
+    return " ".join(str(error).split())[:200]
+
+
+def _nearest_file(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"the folder `{path.parent}` does not exist either; `omnirl data prepare` makes such files"
+    names = sorted(entry.name for entry in path.parent.iterdir() if entry.suffix == ".parquet")
+    near = get_close_matches(path.name, names, n=3) or names[:3]
+    if near:
+        return f"`{path.parent}` has {', '.join(f'`{name}`' for name in near)}"
+    return "`omnirl data prepare` makes such files"
+
+
+def _parquet_files(folder: Path) -> str:
+    names = sorted(entry.name for entry in folder.iterdir() if entry.suffix == ".parquet")[:3]
+    return f"name one of its files: {', '.join(f'`{name}`' for name in names)}" if names else "it holds no parquet file"

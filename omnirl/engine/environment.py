@@ -1,0 +1,51 @@
+"""The environment every process of a run inherits; set before verl, Ray or transformers are imported."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from omnirl.engine.phase import ATTEMPT_DIR
+
+PLUGIN = "omnirl.engine.plugin"
+
+
+def prepare(recipe: dict[str, Any], attempt: Path) -> Path:
+    """Set `os.environ` for a run.
+
+    Returns: a folder for Ray and for caches, which goes when the attempt ends. It lies in the system's temporary folder,
+    because Ray's socket names may have 107 characters in all.
+    """
+    ray_folder = Path(tempfile.mkdtemp(prefix="omnirl-ray-"))
+    (attempt / "ray_dir.txt").write_text(str(ray_folder), encoding="utf-8")
+    device = recipe["hardware"]["device"]
+    os.environ |= {
+        ATTEMPT_DIR: str(attempt),
+        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+        "VERL_FILE_LOGGER_PATH": str(attempt / "metrics.jsonl"),
+        # caches of converted parquet belong to the attempt, not to the user's home
+        "HF_DATASETS_CACHE": str(ray_folder / "datasets"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if Path(recipe["model"]["path"]).expanduser().is_dir() or recipe["model"]["path"] == "tiny":
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    if not os.environ.get("RAY_ADDRESS"):
+        # nobody else on this machine may submit work to the run's own Ray
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    if device == "cpu":
+        devices = recipe["hardware"]["devices_per_node"]
+        threads = max(1, (os.cpu_count() or 1) // devices)
+        os.environ |= {
+            "VERL_PLATFORM": "cpu",
+            "OMP_NUM_THREADS": "1",
+            "OMNIRL_TRAIN_THREADS": str(threads),
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+        # Ray refuses logical devices when this is set but empty
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    return ray_folder

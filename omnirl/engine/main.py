@@ -1,0 +1,106 @@
+"""Train what a run folder describes: `python -m omnirl.engine.main RUN`.
+
+Reads `recipe.json`, `overrides.txt` and `run.json`; writes into the attempt's folder and `checkpoints/`. A failure that
+can be explained is left in `error.json` of the attempt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from omnirl.engine import environment
+from omnirl.engine.phase import Phase, report
+from omnirl.errors import Exit, OmniError
+from omnirl.files import write_json
+from omnirl.run.processes import die_with_parent
+
+
+def main(arguments: list[str]) -> int:
+    die_with_parent(os.getppid())
+    run = Path(arguments[0]).resolve()
+    record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    recipe = json.loads((run / "recipe.json").read_text(encoding="utf-8"))["values"]
+    attempt = run / "attempts" / str(record["attempt"])
+    ray_folder = environment.prepare(recipe, attempt)
+    try:
+        report(Phase.MODEL)
+        model = prepare_model(run, recipe)
+        report(Phase.RAY)
+        train(run, recipe, model, ray_folder)
+        report(Phase.DONE)
+    except Exception as error:  # noqa: BLE001  the last frame of this process: say why, then fail
+        traceback.print_exc()
+        write_json(attempt / "error.json", explain(error))
+        return Exit.CHILD
+    return Exit.OK
+
+
+def prepare_model(run: Path, recipe: dict[str, Any]) -> Path:
+    """The checkpoint folder to train from; the tiny one is built in the run folder the first time."""
+    path = recipe["model"]["path"]
+    if path != "tiny":
+        return Path(path).expanduser().resolve()
+    folder = run / "model"
+    if (folder / "ready").is_file():
+        return folder
+    import torch
+
+    from omnirl.engine import tiny, warmup
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    settings = recipe["model"]["tiny"]
+    tiny.build(folder, seed=settings["seed"])
+    if settings["warmup_steps"] > 0:
+        report(Phase.MODEL, "supervised warm-up of the tiny checkpoint")
+        warmup.warm_up(
+            folder,
+            Path(recipe["data"]["train"][0]),
+            steps=settings["warmup_steps"],
+            learning_rate=settings["warmup_learning_rate"],
+            label_accuracy=settings["warmup_label_accuracy"],
+            seed=settings["seed"],
+        )
+    (folder / "ready").touch()
+    return folder
+
+
+def train(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) -> None:
+    """Compose verl's configuration and run its trainer to the end."""
+    import ray
+    from verl.trainer.main_ppo import run_ppo
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    from omnirl.engine.trainer import OmniTaskRunner
+    from omnirl.engine.wiring import compose
+
+    config = compose(run, recipe, model, ray_folder)
+    validate_config(
+        config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
+    )
+    try:
+        run_ppo(config, task_runner_class=OmniTaskRunner)
+    finally:
+        ray.shutdown()
+
+
+def explain(error: BaseException) -> dict[str, object]:
+    """What went wrong, in one line, from the innermost exception that Ray carries."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        error = getattr(error, "cause", None) or error.__cause__ or error
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    message = lines[-1].strip() if lines else type(error).__name__
+    if not isinstance(error, OmniError):
+        message = message if message.startswith(type(error).__name__) else f"{type(error).__name__}: {message}"
+    return {"message": message, "hint": getattr(error, "hint", None)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,24 @@
+"""What verl loads in each of its processes (`VERL_USE_EXTERNAL_MODULES=omnirl.engine.plugin`).
+
+Registers the CPU platform and the rollout engines; everything heavier is registered where it is used, because each
+import here is paid once per process of a run.
+"""
+
+from __future__ import annotations
+
+import os
+
+from omnirl.engine import platform_cpu as platform_cpu
+
+if os.environ.get("VERL_PLATFORM") == platform_cpu.NAME:
+    from verl.workers.rollout.base import _ROLLOUT_REGISTRY
+    from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
+
+    def _hf_replica() -> type[RolloutReplica]:
+        from omnirl.engine.rollout.hf import HFReplica
+
+        return HFReplica
+
+    # verl offers no public call to add the worker-side half of a rollout engine
+    _ROLLOUT_REGISTRY["hf", "async"] = "omnirl.engine.rollout.hf.HFAdapter"
+    RolloutReplicaRegistry.register("hf", _hf_replica)

@@ -1,0 +1,88 @@
+"""What of Qwen3-Omni is trained: the Thinker alone, with every tower alive on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PretrainedConfig
+from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
+    Qwen3OmniMoeThinkerForConditionalGeneration,
+)
+
+BANNED_LOGIT = -1e4
+"""Logit of a media placeholder in an answer. Finite, so that entropy and gradients stay so."""
+
+FSDP_UNITS = ["Qwen3OmniMoeThinkerTextDecoderLayer", "Qwen3OmniMoeVisionBlock", "Qwen3OmniMoeAudioEncoderLayer"]
+
+_MEDIA_TOKENS = (
+    "image_token_id",
+    "video_token_id",
+    "audio_token_id",
+    "vision_start_token_id",
+    "vision_end_token_id",
+    "audio_start_token_id",
+    "audio_end_token_id",
+)
+
+
+def thinker_config(config: PretrainedConfig) -> PretrainedConfig:
+    """The Thinker's part of a full Qwen3-Omni configuration (a Thinker's own passes through)."""
+    return getattr(config, "thinker_config", config)
+
+
+def media_token_ids(config: PretrainedConfig) -> list[int]:
+    """Token ids that stand for media and must never be part of an answer.
+
+    A sampled placeholder claims features that do not exist: the trainer's forward then fails on the count, and a start
+    token breaks the position index. The rollout and the trainer both take these ids out of the distribution.
+    """
+    thinker = thinker_config(config)
+    found = (getattr(thinker, name, None) for name in _MEDIA_TOKENS)
+    return sorted({token for token in found if token is not None})
+
+
+def ban_media_tokens(logits: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+    """`logits` (..., vocabulary) with the media placeholders at `BANNED_LOGIT`."""
+    return logits.index_fill(-1, token_ids.to(logits.device), BANNED_LOGIT)
+
+
+class Thinker(Qwen3OmniMoeThinkerForConditionalGeneration):
+    """The Thinker, which can run its idle towers too.
+
+    With `towers_always` set, a batch without images (or audio) still sends the smallest dummy through that tower and
+    adds zero times the result. Ranks whose batches lack a modality would otherwise skip that tower's collectives:
+    gloo aborts on the mismatch and NCCL waits for ever.
+    """
+
+    _no_split_modules = FSDP_UNITS
+    towers_always = False
+
+    def forward(self, input_ids: torch.Tensor | None = None, **inputs: Any) -> Any:
+        # verl hands on the patch counts of its own throughput estimate
+        inputs.pop("images_seqlens", None)
+        if self.towers_always and inputs.get("inputs_embeds") is None:
+            embeddings = self.get_input_embeddings()(input_ids)
+            if inputs.get("pixel_values") is None and inputs.get("pixel_values_videos") is None:
+                embeddings = embeddings + self._idle_vision(embeddings)
+            if inputs.get("input_features") is None:
+                embeddings = embeddings + self._idle_audio(embeddings)
+            inputs["inputs_embeds"] = embeddings
+        return super().forward(input_ids=input_ids, **inputs)
+
+    def _idle_vision(self, like: torch.Tensor) -> torch.Tensor:
+        """Zero, computed through the vision tower from one 2x2 patch grid."""
+        vision = self.config.vision_config
+        side = vision.spatial_merge_size
+        patch_values = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+        grid = torch.tensor([[1, side, side]], device=like.device)
+        features = self.get_image_features(like.new_zeros(side * side, patch_values), grid, return_dict=True)
+        outputs = [features.pooler_output, *features.deepstack_features]
+        return torch.stack([output.sum() for output in outputs]).sum() * 0
+
+    def _idle_audio(self, like: torch.Tensor) -> torch.Tensor:
+        """Zero, computed through the audio tower from 160 ms of silence."""
+        frames = 16
+        silence = like.new_zeros(1, self.config.audio_config.num_mel_bins, frames)
+        mask = torch.ones(1, frames, dtype=torch.long, device=like.device)
+        return self.get_audio_features(silence, mask, return_dict=True).last_hidden_state.sum() * 0

@@ -1,0 +1,118 @@
+"""verl's synchronous trainer with the Thinker's workers, counted failures and probe files; and its Ray task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from omegaconf import DictConfig, OmegaConf, open_dict
+from torchdata.stateful_dataloader import StatefulDataLoader
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.utils import Role, create_rl_dataset
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from omnirl.engine.phase import Phase, report
+from omnirl.engine.workers import OmniActorRolloutRefWorker
+
+POLL_S = 0.02
+"""Seconds between looks for finished groups; verl's own 2 s would be most of a small step."""
+
+
+class TooManyFailures(RuntimeError):
+    """More sequences of a step failed than the recipe allows."""
+
+
+class OmniTrainer(PPOTrainerSync):
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = POLL_S
+        return buffer
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        for role in (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy):
+            if role in self.role_worker_mapping:
+                self.role_worker_mapping[role] = ray.remote(OmniActorRolloutRefWorker)
+
+    def _init_dataloader(self) -> None:
+        super()._init_dataloader()
+        # verl leaves its loop without a last save or validation when the epochs end before the steps do
+        available = self.steps_per_epoch * self.config.trainer.total_epochs
+        if self.total_training_steps > available:
+            self.total_training_steps = available
+            with open_dict(self.config):
+                self.config.actor_rollout_ref.actor.optim.total_training_steps = available
+        self._plain_val_dataloader = self.val_dataloader
+        self._probe_dataloader = self._make_probe_dataloader()
+
+    def _make_probe_dataloader(self) -> StatefulDataLoader | None:
+        files = list(self.config.data.get("probe_files", None) or [])
+        if not files:
+            return None
+        rows = create_rl_dataset(
+            [*self.config.data.val_files, *files],
+            self.config.data,
+            self.tokenizer,
+            self.processor,
+            is_train=False,
+            max_samples=-1,
+        )
+        return StatefulDataLoader(rows, batch_size=len(rows), collate_fn=collate_fn, shuffle=False, drop_last=False)
+
+    def _validate(self) -> dict[str, float]:
+        """Validate; after the last step on the probe files too."""
+        last = self.global_steps >= self.total_training_steps
+        probing = last and self._probe_dataloader is not None
+        self.val_dataloader = self._probe_dataloader if probing else self._plain_val_dataloader
+        return super()._validate()
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
+        """Count what the rollout failed to deliver before anything is trained on the rest: verl drops it in silence."""
+        rollout = self.config.actor_rollout_ref.rollout
+        wanted = self.config.data.train_batch_size * rollout.n
+        failed = max(0, wanted - len(batch.keys))
+        metrics["training/rollout_failure/sequences"] = failed
+        metrics["training/rollout_failure/share"] = failed / wanted
+        allowed = float(self.config.trainer.get("max_failed_share", 1.0))
+        if failed > allowed * wanted:
+            raise TooManyFailures(
+                f"{failed} of {wanted} sequences failed in step {self.global_steps}, more than the "
+                f"{allowed:.0%} that `rollout.max_failed_share` allows; the log names each one"
+            )
+        return super()._balance_batch(batch, metrics, **kwargs)
+
+
+@ray.remote(num_cpus=0)
+class OmniTaskRunner:
+    """The Ray task that holds the trainer. verl's own picks the trainer by a mode name with further meanings."""
+
+    def run(self, config: DictConfig) -> None:
+        import transfer_queue
+        from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+        from verl.utils.logging_utils import configure_verl_logging
+
+        configure_verl_logging()
+        config.transfer_queue.enable = True
+        OmegaConf.resolve(config)
+        transfer_queue.init(config.transfer_queue)
+        trainer = OmniTrainer(config=config)
+        succeeded = False
+        try:
+            report(Phase.WORKERS)
+            trainer.init()
+            manager = AgentLoopManagerTQ.create(
+                config=config,
+                llm_client=trainer.get_llm_client(),
+                teacher_client=trainer.get_teacher_client(),
+                reward_loop_worker_handles=trainer.get_reward_handles(),
+            )
+            report(Phase.TRAINING, f"step {trainer.global_steps} of {trainer.total_training_steps}")
+            trainer.fit(manager)
+            succeeded = True
+        finally:
+            tracking = getattr(trainer, "logger", None)
+            if tracking is not None:
+                tracking.finish(exit_code=0 if succeeded else 1)
+            transfer_queue.close()

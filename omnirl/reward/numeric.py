@@ -1,0 +1,120 @@
+r"""Numbers: the response's final answer must equal the label exactly, as rational numbers.
+
+Where the final answer stands: right after the last `####`, on its line; when no number follows it there, or there is no
+`####`, in the last `\boxed{...}`. What counts as a number: an optional sign and currency, digits with or without thousands
+commas, an optional decimal part, or a fraction `3/4`; full-width digits, LaTeX spacing and `\frac{3}{4}` are understood.
+Words, a unit, a per cent sign or a full stop may follow, further digits may not: `#### 5 or 6` is no answer. Exponents
+(`1e3`), powers and times (`12:00`) are no numbers here.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from fractions import Fraction
+
+from omnirl.errors import InvalidInput
+
+MAX_DIGITS = 100
+"""A longer run of digits is no number: exact arithmetic on it would take time that grows with its square."""
+
+_MARK = "####"
+_BOX = "\\boxed"
+_SPACES = " \t"
+_SPAN = 2000
+"""Characters looked at after a mark; bounds the time, whatever the model wrote."""
+
+_WIDE = {0xFF10 + digit: str(digit) for digit in range(10)} | str.maketrans("，．－＋＄％／−", ",.-+$%/-")  # noqa: RUF001
+_REWRITES = (
+    (re.compile(r"\\[dt]?frac\s*\{\s*([0-9]{1,100})\s*\}\s*\{\s*([0-9]{1,100})\s*\}"), r"\1/\2"),
+    (re.compile(r"\{,\}|(?<=[0-9])\\,(?=[0-9])"), ","),
+    (re.compile(r"\\[,;: ]|[*~]"), " "),
+    (re.compile(r"\\!|\\left|\\right|\\(?:text|textbf|mathrm|mathbf)(?=\{)|[{}]|\\(?=[$%£€])"), ""),
+)
+_NUMBER = re.compile(
+    r"[$€£¥₹]{0,2} ?(?P<sign>[-+]?) ?[$€£¥₹]? ?"
+    r"(?P<whole>[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)?(?P<decimals>\.[0-9]+)?"
+    r"(?: ?/ ?(?P<under>[0-9]+))?"
+)
+_LABEL = re.compile(r"[-+$€£¥₹0-9.,/% ]+")
+
+
+def read_number(text: str) -> Fraction | None:
+    """The number that `text` begins with, provided no further digit follows in it; None otherwise."""
+    plain = text.translate(_WIDE)
+    for pattern, replacement in _REWRITES:
+        plain = pattern.sub(replacement, plain)
+    plain = plain.strip()
+    match = _NUMBER.match(plain)
+    if match is None or any(map(_spoils, plain[match.end() :])):
+        return None
+    whole, decimals, under = match["whole"] or "", match["decimals"] or "", match["under"] or ""
+    if not whole and not decimals or len(whole) + len(decimals) + len(under) > MAX_DIGITS:
+        return None
+    value = Fraction(f"{match['sign']}{whole.replace(',', '') or '0'}{decimals}")
+    if not under:
+        return value
+    return value / int(under) if int(under) else None
+
+
+def final_answer(response: str) -> Fraction | None:
+    """The number that the response ends on, by the module's rule; None when it gives none. Linear time."""
+    at = response.rfind(_MARK)
+    if at >= 0:
+        start = at + len(_MARK)
+        found = read_number(response[start : start + _SPAN].split("\n", 1)[0])
+        if found is not None:
+            return found
+    boxed = _last_box(response)
+    return None if boxed is None else read_number(boxed)
+
+
+def read_label(ground_truth: object) -> Fraction:
+    """A row's ground truth as a number; raises InvalidInput when it is anything else, or more than a number."""
+    if isinstance(ground_truth, bool) or not isinstance(ground_truth, str | int | float):
+        text = ""
+    elif isinstance(ground_truth, int) and ground_truth.bit_length() > 4 * MAX_DIGITS:
+        text = ""
+    else:
+        text = str(ground_truth)[:_SPAN].translate(_WIDE).strip()
+    value = read_number(text) if _LABEL.fullmatch(text) else None
+    if value is None:
+        raise InvalidInput(
+            f"ground truth {_shown(ground_truth)} is not a number",
+            hint="the scorer `gsm8k` needs labels such as `72`, `-3` or `0.5`",
+        )
+    return value
+
+
+def grade(response: str, ground_truth: object) -> float:
+    """1.0 when the final answer equals the label, else 0.0; raises InvalidInput for a label that is no number."""
+    return float(final_answer(response) == read_label(ground_truth))
+
+
+def _last_box(response: str) -> str | None:
+    r"""What the last `\boxed{...}` holds; None without one, or when it does not close within the span."""
+    at = response.rfind(_BOX)
+    if at < 0:
+        return None
+    start = at + len(_BOX)
+    rest = response[start : start + _SPAN].lstrip(_SPACES)
+    if not rest.startswith("{"):
+        return None
+    depth = 0
+    for position, character in enumerate(rest):
+        depth += (character == "{") - (character == "}")
+        if depth == 0:
+            return rest[1:position]
+    return None
+
+
+def _spoils(character: str) -> bool:
+    """Whether a character after a number makes it another number (a digit, a power, a half) or is no text at all."""
+    category = unicodedata.category(character)
+    return category.startswith("N") or category in ("Cs", "Cc")
+
+
+def _shown(ground_truth: object) -> str:
+    if isinstance(ground_truth, str):
+        return ascii(ground_truth[:80])
+    return f"of type {type(ground_truth).__name__}"
