@@ -149,7 +149,7 @@ def _options(
     console.configure(verbosity=verbose - quiet, color=color.value, progress=not no_progress)
 
 
-app.command("quickstart", rich_help_panel=RUN)(quickstart.quickstart)
+app.command("quickstart", rich_help_panel=RUN, epilog=quickstart.EXAMPLES)(quickstart.quickstart)
 app.command("train", rich_help_panel=RUN, epilog=train.EXAMPLES)(train.train)
 app.add_typer(run_commands.app, name="run", rich_help_panel=RUN)
 app.add_typer(recipe.app, name="recipe", rich_help_panel=RECIPES_AND_DATA)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from omnirl.errors import EnvironmentLacks, Problem
+from omnirl.errors import Problem
 
 PACKAGES = ("omnirl", "verl", "vllm-omni", "vllm", "torch", "transformers", "ray", "peft")
 TRAINING = ("torch", "verl", "ray", "transformers", "peft", "transfer_queue", "torchvision", "qwen_omni_utils")
@@ -58,17 +58,6 @@ def check(
         _shared_memory(),
     )
     return tuple(problem for problem in found if problem)
-
-
-def require(problems: tuple[Problem, ...]) -> None:
-    """Raise EnvironmentLacks with every error among the problems, if there is one."""
-    errors = tuple(problem for problem in problems if problem.severity == "error")
-    if len(errors) == 1:
-        raise EnvironmentLacks(errors[0].message, hint=errors[0].hint)
-    if errors:
-        raise EnvironmentLacks(
-            f"this machine cannot run it ({len(errors)} problems)", problems=errors, hint=errors[0].hint
-        )
 
 
 def count_devices(device: Literal["cuda", "npu"]) -> int:

@@ -128,8 +128,9 @@ def require(prepared: Prepared, inputs: Sequence[Problem], machine: Sequence[Pro
         only = errors[0]
         named = f"`{only.key}`: {only.message}" if only.key else only.message
         raise kind(named, hint=only.hint, where=only.where)
+    hint = _prepare_hint(prepared, errors) or next((problem.hint for problem in errors if problem.hint), None)
     what = f"`{prepared.wanted.task}` cannot be trained on `{prepared.wanted.hardware}` ({len(errors)} problems)"
-    raise kind(what, problems=errors, hint=next((problem.hint for problem in errors if problem.hint), None))
+    raise kind(what, problems=errors, hint=hint)
 
 
 def steps_total(prepared: Prepared) -> int | None:
@@ -209,11 +210,12 @@ def clear_leftovers(run: Run) -> None:
                 console.note(f"stopped {stopped.met} processes that attempt {attempt.number} had left behind")
 
 
-def start(prepared: Prepared, run: Run, *, first_step: int = 0) -> Outcome:
+def start(prepared: Prepared, run: Run, *, first_step: int = 0, command: Sequence[str] | None = None) -> Outcome:
     """Launch the next attempt of a run whose files are written, show its progress, and see it through.
 
     Args:
         first_step: the step of the checkpoint that the attempt goes on from.
+        command: the training program; the engine when not given.
 
     Raises:
         ChildFailed: the training program failed, or ended well without a single step.
@@ -237,9 +239,11 @@ def start(prepared: Prepared, run: Run, *, first_step: int = 0) -> Outcome:
         with console.status() as status:
 
             def poll() -> None:
-                status.update(watch.lines(), "\n".join(watch.look()))
+                said = watch.look()
+                status.update(watch.lines(), "\n".join(said))
 
-            ended = launch.launch(launch.engine_command(run.path), attempt=attempt.path, tag=tag, env=env, poll=poll)
+            program = command or launch.engine_command(run.path)
+            ended = launch.launch(program, attempt=attempt.path, tag=tag, env=env, poll=poll)
     except (KeyboardInterrupt, SystemExit) as stopped:
         code = stopped.code if isinstance(stopped, SystemExit) and isinstance(stopped.code, int) else 130
         step = last_step() or first_step
@@ -252,6 +256,8 @@ def start(prepared: Prepared, run: Run, *, first_step: int = 0) -> Outcome:
         console.warn(f"these processes could not be stopped: {', '.join(map(str, ended.stopped.survivors))}")
     if ended.code == 0 and step:
         attempt.finish("done", 0, step=step, seconds=seconds)
+        if watch.steps_total and step < watch.steps_total:
+            console.warn(f"the training program ended well, but at step {step} of {watch.steps_total}")
         return summarize(run, seconds=seconds)
     attempt.finish("failed", ended.code, step=step or first_step, seconds=seconds)
     raise _failed(run, attempt, ended.code, step or first_step)
@@ -286,6 +292,19 @@ def _failed(run: Run, attempt: Attempt, code: int, step: int) -> ChildFailed:
             f"the training program ended with {how}" if code else "the training program ended well, but ran 0 steps"
         )
     return ChildFailed(f"{message} (after step {step}; log: {_shown(attempt.log)})", hint=hint or resume_command(run))
+
+
+def _prepare_hint(prepared: Prepared, errors: Sequence[Problem]) -> str | None:
+    """How to make the data files when it is they that are missing."""
+    from omnirl.data.sources import SOURCES
+
+    data = prepared.resolved.recipe.data
+    source = SOURCES.get(data.source)
+    absent = [name for name in data.train if not Path(name).expanduser().exists()]
+    if source is None or not absent or not any(problem.key == "data.train" for problem in errors):
+        return None
+    given = " --input DIR" if source.needs_input else ""
+    return f"omnirl data prepare {source.name}{given} --output {Path(absent[0]).parent}"
 
 
 def _model(path: str) -> tuple[Problem, ...]:

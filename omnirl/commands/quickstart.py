@@ -26,6 +26,8 @@ SMOKE_SETS = (
     "model.tiny.warmup_steps = 5",
 )
 
+FILES = {"data.train": "train.parquet", "data.val": "validation.parquet", "data.probe": "probe.parquet"}
+
 EXAMPLES = """\b
 Examples:
   omnirl quickstart
@@ -47,7 +49,7 @@ def quickstart(
     began = time.monotonic()
     with record.reserved(runs, name, stem="quickstart") as run, run.lock():
         data = run.path / "data"
-        sets = [f"{key} = {_toml([str(data / file)])}" for key, file in _FILES.items()]
+        sets = [f"{key} = {_toml([str(data / file)])}" for key, file in FILES.items()]
         sets += [f"train.seed = {seed}", f"model.tiny.seed = {seed}", *(SMOKE_SETS if smoke else ())]
         prepared = _training.prepare(_training.Wanted(TASK, HARDWARE, sets=tuple(sets)))
         _training.require(prepared, (), _training.machine_problems(prepared, runs))
@@ -56,14 +58,11 @@ def quickstart(
         _training.require(prepared, inputs, ())
         _training.record(prepared, run)
         outcome = _training.start(prepared, run)
-    document = _document(outcome, run, time.monotonic() - began)
+    found = document(outcome, time.monotonic() - began)
     if json:
-        console.emit_json(document)
+        console.emit_json(found)
     else:
-        _show(document, outcome, run, smoke=smoke)
-
-
-_FILES = {"data.train": "train.parquet", "data.val": "validation.parquet", "data.probe": "probe.parquet"}
+        show(found, run, smoke=smoke)
 
 
 def _make_data(folder: Path, seed: int, rows: dict[str, int]) -> None:
@@ -74,8 +73,8 @@ def _make_data(folder: Path, seed: int, rows: dict[str, int]) -> None:
         prepare(find(TASK), input=None, output=folder, options=Options(seed=seed, rows=rows), advance=advance)
 
 
-def _document(outcome: Outcome, run: Run, seconds: float) -> dict[str, Any]:
-    """The document `omnirl/quickstart/1`."""
+def document(outcome: Outcome, seconds: float) -> dict[str, Any]:
+    """The document `omnirl/quickstart/1`; `pearson` and each `curve` are by step, accuracies are shares."""
     accuracy: dict[str, dict[str, float | None]] = {}
     curve: dict[str, list[dict[str, float]]] = {}
     for source, (first, last) in sorted(outcome.accuracy().items()):
@@ -88,14 +87,14 @@ def _document(outcome: Outcome, run: Run, seconds: float) -> dict[str, Any]:
             curve[modality] = [{"step": step, "accuracy": value} for step, value in outcome.curve[source]]
     return {
         "schema": "omnirl/quickstart/1",
-        "run": str(run.path),
+        "run": str(outcome.run.path),
         "seconds": round(seconds, 1),
         "steps": outcome.steps,
         "pearson_min": outcome.pearson_min,
         "accuracy": accuracy,
         "pearson": list(outcome.pearson),
         "curve": curve,
-        "taught": _taught(run),
+        "taught": _taught(outcome.run),
         "checkpoint": str(outcome.checkpoint) if outcome.checkpoint else None,
     }
 
@@ -108,7 +107,8 @@ def _taught(run: Run) -> list[str]:
     return [str(text) for text in taught] if isinstance(taught, list) else []
 
 
-def _show(document: dict[str, Any], outcome: Outcome, run: Run, *, smoke: bool) -> None:
+def show(document: dict[str, Any], run: Run, *, smoke: bool) -> None:
+    """Print the report: what was taught, accuracies, two charts, and what to try next."""
     from omnirl.run.chart import chart
 
     if document["taught"]:
@@ -125,7 +125,7 @@ def _show(document: dict[str, Any], outcome: Outcome, run: Run, *, smoke: bool) 
         console.line(text)
     console.line()
     console.line("correlation of rollout and trainer probabilities (Pearson) by step")
-    pearson = [(i + 1, value) for i, value in enumerate(outcome.pearson) if value is not None]
+    pearson = [(i + 1, value) for i, value in enumerate(document["pearson"]) if value is not None]
     for text in chart({"Pearson": pearson}, height=5, number="{:.7f}"):
         console.line(text)
     console.line()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  omnirl train toy --on cpu
+  omnirl data prepare toy --output data/toy && omnirl train toy --on cpu
   omnirl train gsm8k --on h800x4 --dry-run
   omnirl train gsm8k --on cpu --set 'train.steps = 3' -- trainer.logger=[file]
 """

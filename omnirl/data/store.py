@@ -56,7 +56,11 @@ class Staged:
     def commit(self) -> Written:
         """Give the file its name, replacing an older one in one step."""
         with disk_faults(self.written.path):
-            self.temporary.replace(self.written.path)
+            try:
+                self.temporary.replace(self.written.path)
+            except OSError:
+                self.discard()
+                raise
             _sync_folder(self.written.path.parent)
         return self.written
 
@@ -78,6 +82,8 @@ def stage_parquet(path: Path, samples: Iterable[Sample], *, max_group_bytes: int
     """As `write_parquet`, but leaves naming the file to the caller; whatever goes wrong, no temporary file stays."""
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.partial")
     with disk_faults(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         _remove_abandoned(path)
         try:
             rows = _write(temporary, samples, max_group_bytes)
@@ -114,7 +120,9 @@ def inspect(path: Path, *, required: Sequence[str] = REQUIRED_COLUMNS) -> Facts:
     return facts
 
 
-def read_batches(path: Path, columns: Sequence[str] | None = None, *, batch_rows: int = 4096) -> Iterator[pa.RecordBatch]:
+def read_batches(
+    path: Path, columns: Sequence[str] | None = None, *, batch_rows: int = 4096
+) -> Iterator[pa.RecordBatch]:
     """The file in record batches; `columns` may name leaves such as `images.list.element.path`.
 
     Raises InvalidInput when a page cannot be decoded.
@@ -124,6 +132,14 @@ def read_batches(path: Path, columns: Sequence[str] | None = None, *, batch_rows
     with _named_faults(path), pq.ParquetFile(path, pre_buffer=False) as file:
         names = None if columns is None else list(columns)
         yield from file.iter_batches(batch_size=batch_rows, columns=names, use_threads=False)
+
+
+def leaf_paths(path: Path) -> list[str]:
+    """The file's leaf columns, such as `images.list.element.path`; writers differ in the middle parts."""
+    import pyarrow.parquet as pq
+
+    with _named_faults(path), pq.ParquetFile(path) as file:
+        return [file.schema.column(leaf).path for leaf in range(len(file.schema))]
 
 
 def read_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
@@ -148,13 +164,17 @@ def _disk_fault(error: OSError, path: Path) -> OmniError:
             hint=f"free some space on the disk of `{path.parent}` (`df -h {path.parent}`), or choose another folder",
         )
     if error.errno == errno.EFBIG:
-        return EnvironmentLacks(f"`{path}` is larger than this process may write", hint="raise the limit: `ulimit -f unlimited`")
+        return EnvironmentLacks(
+            f"`{path}` is larger than this process may write", hint="raise the limit: `ulimit -f unlimited`"
+        )
     if error.errno in _FORBIDDEN:
         return EnvironmentLacks(
             f"not allowed to write `{path}`", hint=f"make `{path.parent}` writable, or choose another folder"
         )
     if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG):
-        return InvalidInput(f"`{path}` cannot be written: {os.strerror(error.errno).lower()}", hint="choose another folder")
+        return InvalidInput(
+            f"`{path}` cannot be written: {os.strerror(error.errno).lower()}", hint="choose another folder"
+        )
     return EnvironmentLacks(f"`{path}` cannot be written: {error}", hint="check the disk, or choose another folder")
 
 
@@ -231,7 +251,12 @@ def _remove_abandoned(path: Path) -> None:
     prefix = f".{path.name}.{socket.gethostname()}."
     for leftover in path.parent.glob(f"{prefix}*.partial"):
         owner = leftover.name.removeprefix(prefix).removesuffix(".partial")
-        if owner.isdecimal() and int(owner) != os.getpid() and not Path("/proc", owner).exists() and Path("/proc").exists():
+        if (
+            owner.isdecimal()
+            and int(owner) != os.getpid()
+            and not Path("/proc", owner).exists()
+            and Path("/proc").exists()
+        ):
             leftover.unlink(missing_ok=True)
 
 
@@ -253,7 +278,8 @@ def _named_faults(path: Path) -> Iterator[None]:
         raise EnvironmentLacks(f"not allowed to read `{path}`", hint=f"`ls -l {path}` shows who may") from error
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(
-            f"`{path}` is not a readable parquet file: {_why(path, error)}", hint="write it again with `omnirl data prepare`"
+            f"`{path}` is not a readable parquet file: {_why(path, error)}",
+            hint="write it again with `omnirl data prepare`",
         ) from error
 
 

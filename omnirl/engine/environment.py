@@ -38,14 +38,9 @@ def prepare(recipe: dict[str, Any], attempt: Path) -> Path:
         # nobody else on this machine may submit work to the run's own Ray
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     if device == "cpu":
-        devices = recipe["hardware"]["devices_per_node"]
-        threads = max(1, (os.cpu_count() or 1) // devices)
-        os.environ |= {
-            "VERL_PLATFORM": "cpu",
-            "OMP_NUM_THREADS": "1",
-            "OMNIRL_TRAIN_THREADS": str(threads),
-            "GLOO_SOCKET_IFNAME": "lo",
-        }
+        os.environ |= {"VERL_PLATFORM": "cpu", "GLOO_SOCKET_IFNAME": "lo"}
+        # a tiny model gains little from a second thread, and loses a factor of ten to one that waits for a busy core
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         # Ray refuses logical devices when this is set but empty
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     return ray_folder

@@ -48,14 +48,13 @@ def prepare_model(run: Path, recipe: dict[str, Any]) -> Path:
     folder = run / "model"
     if (folder / "ready").is_file():
         return folder
-    import torch
+    from omnirl.engine import tiny
 
-    from omnirl.engine import tiny, warmup
-
-    torch.set_num_threads(os.cpu_count() or 1)
     settings = recipe["model"]["tiny"]
     tiny.build(folder, seed=settings["seed"])
     if settings["warmup_steps"] > 0:
+        from omnirl.engine import warmup
+
         report(Phase.MODEL, "supervised warm-up of the tiny checkpoint")
         warmup.warm_up(
             folder,

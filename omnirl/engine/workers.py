@@ -52,7 +52,6 @@ class OmniActorRolloutRefWorker(ActorRolloutRefWorker):
         if get_device_name() == platform_cpu.NAME and not torch.distributed.is_initialized():
             # verl would join "cpu:gloo" to "<device>:<backend>", and torch refuses the CPU twice; it keeps a group
             # that exists
-            torch.set_num_threads(int(os.environ.get("OMNIRL_TRAIN_THREADS", "1")))
             torch.distributed.init_process_group(
                 "gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"])
             )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_PLAIN = re.compile(r"[A-Za-z_][\w./@-]*")
+_PLAIN = re.compile(r"[A-Za-z_][\w./@-]*", re.ASCII)
 _RESERVED = re.compile(r"true|false|null|inf|nan", re.IGNORECASE)
-_INT = re.compile(r"[+-]?(0|[1-9](_?\d)*)")
+_INT = re.compile(r"[+-]?(0|[1-9](_?\d)*)", re.ASCII)
 _FLOAT = re.compile(
-    r"[+-]?((0|[1-9](_?\d)*)?\.\d(_?\d)*|(0|[1-9](_?\d)*)\.|((0|[1-9](_?\d)*)?\.?\d*)[eE][+-]?\d(_?\d)*|inf|nan)", re.I
+    r"[+-]?((0|[1-9](_?\d)*)?\.\d(_?\d)*|(0|[1-9](_?\d)*)\.|((0|[1-9](_?\d)*)?\.?\d*)[eE][+-]?\d(_?\d)*|inf|nan)",
+    re.I | re.ASCII,
 )
-_KEY = re.compile(r"(?P<plus>\+{0,2})(?P<key>[A-Za-z_$][\w$-]*(\.[\w$-]+)*)=(?P<value>.*)", re.DOTALL)
+_KEY = re.compile(r"(?P<plus>\+{0,2})(?P<key>[A-Za-z_$][\w$-]*(\.[\w$-]+)*)=(?P<value>.*)", re.DOTALL | re.ASCII)
 _ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
 _STOPS = re.compile(r"[,\[\]{}()\"']")
 

@@ -208,8 +208,12 @@ def render(resolved: Resolved, *, extra: Sequence[str] = ()) -> Rendered:
     from_verl = dict(_spread(recipe.verl))
     from_extra, problems = _read(extra)
     problems += verl_keys.check(from_verl, lambda key: resolved.where(f"verl.{key}"))
-    problems += _shadowed(from_verl, overrides, lambda key: resolved.where(f"verl.{key}"), "verl.")
-    problems += _shadowed(from_extra, overrides, lambda _: EXTRA, "")
+    wrong = {problem.key for problem in problems}
+    shadowing = [
+        *_shadowed(from_verl, overrides, lambda key: resolved.where(f"verl.{key}"), "verl."),
+        *_shadowed(from_extra, overrides, lambda _: EXTRA, ""),
+    ]
+    problems += [problem for problem in shadowing if problem.key not in wrong]
     overrides |= from_verl | from_extra
     problems += _unwritable(overrides)
     if any(problem.severity == "error" for problem in problems):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from omnirl.recipe.source import Key, Source, bare_word, plain, read, shown
 
 KINDS = {"tune": ("lora", "full"), "algo": ("gspo", "dapo")}
 """Tables whose `kind` decides which other settings they have, and the kinds that there are."""
+
+CLASH = "table-or-value"
 
 DOTTED = "verl"
 """The table whose keys are dotted paths of verl's own, whether quoted or not."""
@@ -87,7 +90,7 @@ def _over(weaker: Setting | None, stronger: Setting) -> Setting:
 def _clash(key: Key, here: str, this: str, there: str, that: str) -> Problem:
     dotted = ".".join(key)
     return Problem(
-        "table-or-value",
+        CLASH,
         f"`{dotted}` is {this} here but {that} at {there}",
         key=dotted,
         where=here,
@@ -106,6 +109,12 @@ def flatten(values: Mapping[str, Any], source: Source, problems: list[Problem], 
     """
     layer: dict[Key, Setting] = {}
     for path, value in _leaves({k: v for k, v in values.items() if k not in skip}):
+        if path[0] != DOTTED and any("." in name or not name for name in path):
+            quoted = ".".join(json.dumps(name) if "." in name or not name else name for name in path)
+            hint = f"without quotes: `{'.'.join(path)} = ...`"
+            said = f"`{quoted}` is a quoted key, which no setting has"
+            problems.append(Problem("quoted-key", said, key=quoted, where=source.origin(path), hint=hint))
+            continue
         key = (DOTTED, *".".join(path[1:]).split(".")) if path[0] == DOTTED and path[1:] else path
         if key in layer:
             again = f"`{'.'.join(key)}` is set twice, here and at {layer[key].origin}"
@@ -143,7 +152,7 @@ def parse_set(word: str) -> Layer:
     problems: list[Problem] = []
     layer = flatten(values, source, problems)
     if problems:
-        raise InvalidInput(problems[0].message, where="--set")
+        raise InvalidInput(problems[0].message, where="--set", hint=problems[0].hint)
     return layer
 
 

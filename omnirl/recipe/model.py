@@ -333,10 +333,6 @@ class Recipe(Table):
     """What shows the evidence: a test, a command or a run."""
 
 
-OPEN = ("data.processor", "rollout.options", "reward.options", "env", "verl")
-"""Tables whose keys are not known beforehand."""
-
-
 def tables(annotation: Any) -> Iterator[type[Table]]:
     """Every table class that a field of this type may hold."""
     if isinstance(annotation, type) and issubclass(annotation, Table):
@@ -348,14 +344,14 @@ def tables(annotation: Any) -> Iterator[type[Table]]:
             yield from tables(part)
 
 
-def keys(table: type[Table] = Recipe, prefix: str = "") -> Iterator[str]:
+def settings(table: type[Table] = Recipe, prefix: str = "") -> Iterator[str]:
     """Every dotted setting, those of all kinds included; an open table counts as one setting."""
     for name, field in table.model_fields.items():
         inner = list(tables(field.annotation))
         if not inner:
             yield prefix + name
         for part in inner:
-            yield from keys(part, f"{prefix}{name}.")
+            yield from settings(part, f"{prefix}{name}.")
 
 
 def kinds_of(key: str) -> list[str]:
@@ -364,6 +360,29 @@ def kinds_of(key: str) -> list[str]:
     field = Recipe.model_fields.get(table)
     options = list(tables(field.annotation)) if field and field.discriminator else []
     return [get_args(part.model_fields["kind"].annotation)[0] for part in options if name in part.model_fields]
+
+
+def stand_in(key: str) -> Any:
+    """Some valid value of a required setting, to check the others by when its own is wrong; None if there is none."""
+    options: list[type[Table]] = [Recipe]
+    *path, name = key.split(".")
+    for part in path:
+        options = [inner for table in options if part in table.model_fields for inner in _tables_of(table, part)]
+    fields = [table.model_fields[name] for table in options if name in table.model_fields]
+    return _example(fields[0].annotation) if fields and fields[0].is_required() else None
+
+
+def _tables_of(table: type[Table], name: str) -> Iterator[type[Table]]:
+    return tables(table.model_fields[name].annotation)
+
+
+def _example(annotation: Any) -> Any:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal or origin is Annotated:
+        return inner[0] if origin is Literal else _example(inner[0])
+    if origin is list:
+        return [_example(inner[0])]
+    return {bool: False, int: 2, float: 2.0, str: SCORERS[0]}.get(annotation)
 
 
 def finite(value: Any) -> bool:

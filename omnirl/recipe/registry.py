@@ -10,7 +10,7 @@ from typing import Any
 
 from omnirl.errors import InvalidInput, Problem
 from omnirl.recipe import rules, verl_keys
-from omnirl.recipe.layers import DOTTED, Expansion, Layer, Setting, merge, parse_set
+from omnirl.recipe.layers import CLASH, DOTTED, Expansion, Layer, Setting, merge, parse_set
 from omnirl.recipe.model import Recipe, finite
 from omnirl.recipe.search import find, names, search_path, suggestion
 from omnirl.recipe.source import Key, shown
@@ -122,12 +122,17 @@ def resolve(
             layers.append(parse_set(word))
         except InvalidInput as error:
             problems.append(Problem("wrong-set", error.message, where=error.where, hint=error.hint))
-    unread = bool(problems)
     layer = _merged(layers, problems)
+    unsound = bool(problems)
+    clashing = tuple(p.key for p in problems if p.code == CLASH and p.key)
     problems += _values(layer)
     task_file = find(task, folders)
     outcome = validate(layer, shown(task_file) if task_file else task)
-    problems += [p for p in outcome.problems if not (unread and p.code == "missing")]
+    problems += [
+        p
+        for p in outcome.problems
+        if not (unsound and p.code == "missing") and not any(f"{p.key}.".startswith(f"{key}.") for key in clashing)
+    ]
     if problems and outcome.recipe:
         doubtful = outcome.doubtful | {p.key for p in problems if p.key}
         problems += rules.problems(outcome.recipe, lambda key: place(layer, key), frozenset(doubtful))

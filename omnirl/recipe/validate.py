@@ -10,8 +10,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from omnirl.errors import Problem
-from omnirl.recipe.layers import Layer, Setting, nest
-from omnirl.recipe.model import Recipe, keys, kinds_of
+from omnirl.recipe.layers import KINDS, Layer, Setting, nest
+from omnirl.recipe.model import Recipe, kinds_of, stand_in
+from omnirl.recipe.model import settings as all_settings
 from omnirl.recipe.search import nearest
 from omnirl.recipe.source import Key
 
@@ -102,9 +103,22 @@ def _take(errors: Sequence[ErrorDetails], settings: dict[Key, Setting], outcome:
             _fall_back(error, path, settings, outcome)
     for key in missing:
         if key not in meant and key not in outcome.doubtful and key.partition(".")[0] not in outcome.guessed:
-            hint = f"add `{key}` to {file}"
+            hint = _brought_by(key, data) or f"add `{key}` to {file}"
             outcome.problems.append(Problem("missing", "must be set", key=key, where=file, hint=hint))
             outcome.doubtful.add(key)
+        _stand_in(key, settings)
+
+
+def _brought_by(key: str, data: Mapping[str, Any]) -> str | None:
+    """For a setting of a kind whose fragment was not laid below: how to get it."""
+    table, _, name = key.partition(".")
+    return f"`--{table} {data[table]['kind']}` brings it" if table in KINDS and name else None
+
+
+def _stand_in(key: str, settings: dict[Key, Setting]) -> None:
+    value = stand_in(key)
+    if value is not None:
+        settings.setdefault(tuple(key.split(".")), Setting(value, ""))
 
 
 def _path(error: ErrorDetails, data: Any) -> Key:
@@ -126,7 +140,7 @@ def _unknown(key: str) -> tuple[str | None, str | None]:
     if kinds := kinds_of(key):
         table = key.partition(".")[0]
         return None, f"only `{table}.kind = " + '" or "'.join(kinds).join('""') + "` has it"
-    known = list(dict.fromkeys(keys()))
+    known = list(dict.fromkeys(all_settings()))
     table, _, name = key.rpartition(".")
     beside = [other for other in known if other.rpartition(".")[0] == table]
     same_name = [other for other in known if other.rpartition(".")[2] == name]
@@ -166,6 +180,8 @@ def _fall_back(error: ErrorDetails, path: Key, settings: dict[Key, Setting], out
     _forget(path, settings)
     if wrong is not None and wrong.over:
         settings[path] = Setting(wrong.over[0].value, wrong.over[0].origin, wrong.over[1:])
+    else:
+        _stand_in(key, settings)
 
 
 def _forget(path: Key, settings: dict[Key, Setting]) -> None:

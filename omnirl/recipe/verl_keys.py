@@ -49,8 +49,8 @@ def open_tables() -> tuple[str, ...]:
 
 
 def is_open(key: str) -> bool:
-    """Whether a key lies inside a dictionary that takes any key."""
-    return any(key.startswith(f"{table}.") for table in open_tables())
+    """Whether a key is, or lies inside, a dictionary that takes any key."""
+    return any(f"{key}.".startswith(f"{table}.") for table in open_tables())
 
 
 def likely(key: str) -> str | None:
@@ -59,9 +59,9 @@ def likely(key: str) -> str | None:
     if len(ends) == 1:
         return ends[0]
     lead = "actor_rollout_ref."
-    short = {known.removeprefix(lead): known for known in types()}
-    close = nearest(key.removeprefix(lead), list(short))
-    return short[close] if close else None
+    names = {known: known for known in types()} | {known.removeprefix(lead): known for known in types()}
+    close = nearest(key, list(names))
+    return names[close] if close else None
 
 
 def check(values: Mapping[str, Any], where: Callable[[str], str | None], table: str = "verl.") -> list[Problem]:

@@ -1,8 +1,8 @@
-"""Multiple choice: the payload of the response's first `<answer>...</answer>` must equal the label's, character by character.
+"""Multiple choice: the payload of the response's first `<answer>...</answer>` must equal that of the label exactly.
 
-The rule, whole: the payload is the text from the first `<answer>` to the next `</answer>`, stripped of white space at both
-ends. Nothing is normalised, so case counts. A response without a payload scores 0. A label without one is no label: it
-raises and matches nothing, not even a response that has no payload either.
+The rule, whole: the payload is the text from the first `<answer>` to the next `</answer>`, stripped of white space at
+both ends. Nothing is normalised, so case counts. A response without a payload scores 0. A label without one is no
+label: it raises and matches nothing, not even a response that has no payload either.
 """
 
 from __future__ import annotations

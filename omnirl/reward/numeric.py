@@ -1,10 +1,10 @@
 r"""Numbers: the response's final answer must equal the label exactly, as rational numbers.
 
-Where the final answer stands: right after the last `####`, on its line; when no number follows it there, or there is no
-`####`, in the last `\boxed{...}`. What counts as a number: an optional sign and currency, digits with or without thousands
-commas, an optional decimal part, or a fraction `3/4`; full-width digits, LaTeX spacing and `\frac{3}{4}` are understood.
-Words, a unit, a per cent sign or a full stop may follow, further digits may not: `#### 5 or 6` is no answer. Exponents
-(`1e3`), powers and times (`12:00`) are no numbers here.
+Where the final answer stands: right after the last `####`, on its line; when no number follows it there, or there is
+no `####`, in the last `\boxed{...}`. What counts as a number: an optional sign and currency, digits with or without
+thousands commas, an optional decimal part, or a fraction `3/4`; full-width digits, LaTeX spacing and `\frac{3}{4}` are
+understood. Words, a unit, a per cent sign or a full stop may follow, further digits may not: `#### 5 or 6` is no
+answer. Exponents (`1e3`), powers and times (`12:00`) are no numbers here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_number(text: str) -> Fraction | None:
     if match is None or any(map(_spoils, plain[match.end() :])):
         return None
     whole, decimals, under = match["whole"] or "", match["decimals"] or "", match["under"] or ""
-    if not whole and not decimals or len(whole) + len(decimals) + len(under) > MAX_DIGITS:
+    if (not whole and not decimals) or len(whole) + len(decimals) + len(under) > MAX_DIGITS:
         return None
     value = Fraction(f"{match['sign']}{whole.replace(',', '') or '0'}{decimals}")
     if not under:
@@ -71,12 +71,7 @@ def final_answer(response: str) -> Fraction | None:
 
 def read_label(ground_truth: object) -> Fraction:
     """A row's ground truth as a number; raises InvalidInput when it is anything else, or more than a number."""
-    if isinstance(ground_truth, bool) or not isinstance(ground_truth, str | int | float):
-        text = ""
-    elif isinstance(ground_truth, int) and ground_truth.bit_length() > 4 * MAX_DIGITS:
-        text = ""
-    else:
-        text = str(ground_truth)[:_SPAN].translate(_WIDE).strip()
+    text = _label_text(ground_truth).translate(_WIDE).strip()
     value = read_number(text) if _LABEL.fullmatch(text) else None
     if value is None:
         raise InvalidInput(
@@ -112,6 +107,15 @@ def _spoils(character: str) -> bool:
     """Whether a character after a number makes it another number (a digit, a power, a half) or is no text at all."""
     category = unicodedata.category(character)
     return category.startswith("N") or category in ("Cs", "Cc")
+
+
+def _label_text(ground_truth: object) -> str:
+    if isinstance(ground_truth, str):
+        return ground_truth[:_SPAN]
+    if isinstance(ground_truth, bool) or not isinstance(ground_truth, int | float):
+        return ""
+    # Python refuses to print integers of some thousand digits.
+    return "" if abs(ground_truth) > 10**MAX_DIGITS else str(ground_truth)
 
 
 def _shown(ground_truth: object) -> str:

@@ -1,7 +1,7 @@
 """What verl loads to score a response: one function, a table of scorers, and the same keys for every row.
 
-Configured as the custom reward function `pkg://omnirl.reward.score`, name `compute_score`; the recipe's scorer and options
-arrive as keyword arguments.
+Configured as the custom reward function `pkg://omnirl.reward.score`, name `compute_score`; the recipe's scorer and
+options arrive as keyword arguments.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def check_label(scorer: str, ground_truth: object) -> None:
 def parse_scorer(text: str) -> tuple[Literal["gsm8k", "choice"], None] | tuple[Path, str]:
     """Read a scorer setting: the name of a built-in one, or `FILE.py:function` as an absolute path and a name.
 
-    The file is parsed, not run. Raises InvalidInput for an unknown name, a missing or unreadable file, a missing function.
+    The file is parsed, not run. Raises InvalidInput for an unknown name, an unreadable file, a missing function.
     """
     if text == "gsm8k":
         return "gsm8k", None

@@ -18,6 +18,8 @@ from omnirl.run import processes
 
 RAY_FOLDER_NOTE = "ray_dir.txt"
 """In an attempt's folder: the path of Ray's temporary folder, written by the engine, removed after the attempt."""
+RAY_FOLDER_PREFIX = "omnirl-ray-"
+"""How that folder's name starts; nothing else is removed, whatever the note says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,5 @@ def _clear_ray_folder(attempt: Path) -> None:
     if not note.is_file():
         return
     folder = Path(note.read_text(encoding="utf-8").strip())
-    # A folder named by a file is removed only if it looks like what Ray makes.
-    if folder.is_absolute() and folder.is_dir() and any(folder.glob("session_*")):
+    if folder.is_absolute() and folder.name.startswith(RAY_FOLDER_PREFIX) and not folder.is_symlink():
         shutil.rmtree(folder, ignore_errors=True)

@@ -176,7 +176,7 @@ def test_leftovers_of_a_killed_omnirl_are_cleared_by_tag(marks: Path, attempt: P
 
 
 def test_only_a_folder_of_ray_is_removed(tmp_path: Path, marks: Path, attempt: Path, tag: str) -> None:
-    ray, mine = tmp_path / "ray", tmp_path / "mine"
+    ray, mine = tmp_path / f"{launch.RAY_FOLDER_PREFIX}x", tmp_path / "mine"
     (ray / "session_2026").mkdir(parents=True)
     mine.mkdir()
     for folder, goes in ((ray, True), (mine, False)):

@@ -1,4 +1,4 @@
-"""GSM8K: `train` and `test`, as JSON Lines or as the parquet shards of a hub, one question and worked answer a record."""
+"""GSM8K: `train` and `test`, as JSON Lines or as the parquet shards of a hub; a record is a question and its answer."""
 
 from __future__ import annotations
 

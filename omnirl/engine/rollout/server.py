@@ -30,7 +30,7 @@ class HFServer:
 
     Requests that arrive within `batch_window_s` of each other are answered together, up to `max_batch`, media or none:
     a group's answers share one prefill. Options (`rollout.engine_kwargs.hf`): `max_batch` (128), `batch_window_s`
-    (0.03), `num_threads` (2).
+    (0.03).
     """
 
     def __init__(self, config: Any, model_config: Any, replica_rank: int) -> None:
@@ -45,7 +45,6 @@ class HFServer:
         options = dict(self.config.engine_kwargs.get("hf") or {})
         self.max_batch = int(options.get("max_batch", 128))
         self.window_s = float(options.get("batch_window_s", 0.03))
-        torch.set_num_threads(int(options.get("num_threads", 2)))
         self.global_steps: int | None = None
         self.model: torch.nn.Module = self._load_model()
         self.sampler = Sampler(
