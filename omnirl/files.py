@@ -12,6 +12,9 @@ from typing import Any
 
 from omnirl.errors import EnvironmentLacks
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
 
 def write_text(path: Path, text: str) -> None:
     """Write `path` by atomic rename; raises EnvironmentLacks when the disk refuses."""
@@ -56,11 +59,22 @@ def disk_faults(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message, hint = f"`{path}` cannot be written: {error.strerror}", "choose another folder"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            message = f"no space left to write `{path}`"
-            hint = f"free some space (`df -h {path.parent}`), or choose another folder"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            message = f"not allowed to write `{path}`"
-            hint = f"make `{path.parent}` writable, or choose another folder"
-        raise EnvironmentLacks(message, hint=hint) from error
+        raise _disk_fault(error, path) from error
+
+
+def _disk_fault(error: OSError, path: Path) -> EnvironmentLacks:
+    if error.errno in _FULL:
+        return EnvironmentLacks(
+            f"no space left to write `{path}`",
+            hint=f"free some space on the disk of `{path.parent}` (`df -h {path.parent}`), or choose another folder",
+        )
+    if error.errno == errno.EFBIG:
+        return EnvironmentLacks(
+            f"`{path}` is larger than this process may write", hint="raise the limit: `ulimit -f unlimited`"
+        )
+    if error.errno in _FORBIDDEN:
+        return EnvironmentLacks(
+            f"not allowed to write `{path}`", hint=f"make `{path.parent}` writable, or choose another folder"
+        )
+    said = (error.strerror or str(error)).lower()
+    return EnvironmentLacks(f"`{path}` cannot be written: {said}", hint="choose another folder")

@@ -10,8 +10,12 @@ from typing import Literal
 from omnirl.errors import Problem
 
 PACKAGES = ("omnirl", "verl", "vllm-omni", "vllm", "torch", "transformers", "ray", "peft")
-TRAINING = ("torch", "verl", "ray", "transformers", "peft", "transfer_queue", "torchvision", "qwen_omni_utils")
-"""Modules that the extra `train` brings."""
+TRAINING = ("torch", "verl", "ray", "transformers", "peft", "transfer_queue", "torchvision", "av")
+"""Modules that the extras `train`, `gpu` and `npu` bring."""
+EXTRAS = {"cpu": "train", "cuda": "gpu", "npu": "npu"}
+NO_PACKAGES, ENGINE_PLANNED = "no-training-packages", "engine-planned"
+FIRST = frozenset({NO_PACKAGES, ENGINE_PLANNED})
+"""Codes of the problems that come before any other: with them no data and no model can make a run start."""
 
 _LEAST_DISK_BYTES = 1 << 30
 _LEAST_MEMORY_BYTES = 5 << 30
@@ -49,8 +53,8 @@ def check(
         runs: the folder that the run will be made in.
     """
     found = (
-        _training_packages(),
         _engine(engine),
+        _training_packages(device),
         *_devices(device, devices, nodes),
         _ray_cluster(os.environ.get("RAY_ADDRESS")),
         *_disk(runs),
@@ -84,21 +88,21 @@ def _count_by_smi() -> int:
     return sum(row.startswith("GPU ") for row in listed.stdout.splitlines())
 
 
-def _training_packages() -> Problem | None:
+def _training_packages(device: str) -> Problem | None:
     from importlib.util import find_spec
 
     absent = [name for name in TRAINING if find_spec(name) is None]
     if not absent:
         return None
     names = ", ".join(f"`{name}`" for name in absent)
-    return Problem("no-training-packages", f"training needs {names}", hint="pip install 'omnirl[train]'")
+    return Problem(NO_PACKAGES, f"training needs {names}", hint=f"pip install 'omnirl[{EXTRAS[device]}]'")
 
 
 def _engine(engine: str) -> Problem | None:
     if engine == "hf":
         return None
     return Problem(
-        "engine-planned",
+        ENGINE_PLANNED,
         f"the rollout engine `{engine}` is planned; only `hf` runs in this version",
         key="rollout.engine",
         hint="`--dry-run` shows the plan; `--on cpu` runs here",

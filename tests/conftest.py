@@ -9,6 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no failure.
+settings.register_profile("busy", deadline=None, max_examples=50)
+settings.load_profile("busy")
 
 ROOT = Path(__file__).resolve().parent.parent
 _INHERITED = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "VIRTUAL_ENV")

@@ -114,8 +114,10 @@ def require(prepared: Prepared, inputs: Sequence[Problem], machine: Sequence[Pro
 
     Raises:
         InvalidInput: the recipe or an input is wrong.
-        EnvironmentLacks: only the machine stands in the way.
+        EnvironmentLacks: only the machine stands in the way, or it does so that mending the inputs would be in vain.
     """
+    from omnirl.machine import FIRST
+
     found = (*prepared.problems, *inputs, *machine)
     errors = tuple(problem for problem in found if problem.severity == "error")
     for problem in found:
@@ -123,6 +125,9 @@ def require(prepared: Prepared, inputs: Sequence[Problem], machine: Sequence[Pro
             console.warn(problem.message + (f" ({problem.hint})" if problem.hint else ""))
     if not errors:
         return
+    lacking = tuple(problem for problem in errors if problem in machine)
+    if any(problem.code in FIRST for problem in lacking) and not any(p in errors for p in prepared.problems):
+        errors = lacking
     kind = EnvironmentLacks if all(problem in machine for problem in errors) else InvalidInput
     if len(errors) == 1:
         only = errors[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +14,7 @@ from omnirl.data import store
 from omnirl.data.sample import Drop, Sample
 from omnirl.data.sources import Options, Source
 from omnirl.errors import InvalidInput, UsageMistake
+from omnirl.files import disk_faults, write_json
 
 SCHEMA = "omnirl/data-report/1"
 
@@ -87,8 +86,10 @@ def prepare(
     options = options or Options()
     _check_input(source, input)
     output = output.absolute()
-    if output.exists() and not output.is_dir():
-        raise InvalidInput(f"`{output}` is a file, not a folder", hint="give a folder as `--output`", where="--output")
+    with disk_faults(output):
+        there = next(path for path in (output, *output.parents) if path.exists())
+    if not there.is_dir():
+        raise InvalidInput(f"`{there}` is a file, not a folder", hint="give a folder as `--output`", where="--output")
     if not dry_run:
         return _convert(source, input, output, options, advance)
     with tempfile.TemporaryDirectory(prefix="omnirl-dry-run-") as folder:
@@ -119,28 +120,13 @@ def _convert(
         if not staged:
             raise InvalidInput(f"`{source.name}` gave no split at all")
         report.shared = _shared(seen)
-        with store.disk_faults(output):
+        with disk_faults(output):
             (output / "report.json").unlink(missing_ok=True)
         for one in staged:
             one.commit()
         undo.pop_all()
         write_json(output / "report.json", report.as_dict())
     return report
-
-
-def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON document by atomic rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    with store.disk_faults(path):
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                json.dump(document, file, indent=2, ensure_ascii=False)
-                file.write("\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def _check_input(source: Source, input: Path | None) -> None:
@@ -160,7 +146,7 @@ def _check_input(source: Source, input: Path | None) -> None:
 def _make_folder(output: Path, undo: ExitStack) -> None:
     """Create `output`; when the conversion fails, the folders made for it go again unless something is in them."""
     made = [folder for folder in (output, *output.parents) if not folder.exists()]
-    with store.disk_faults(output):
+    with disk_faults(output):
         output.mkdir(parents=True, exist_ok=True)
     for folder in reversed(made):
         undo.callback(_remove_if_empty, folder)

@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnirl.data.sample import REQUIRED_COLUMNS, Sample, schema
-from omnirl.errors import EnvironmentLacks, InvalidInput, OmniError
+from omnirl.errors import EnvironmentLacks, InvalidInput
+from omnirl.files import disk_faults
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_BYTES = 64 << 20
 """Bound of one row group: far below the 2 GiB of Arrow's 32-bit offsets, and what a reader must hold at once."""
-
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +70,8 @@ def write_parquet(path: Path, samples: Iterable[Sample], *, max_group_bytes: int
     """Write `samples` to `path` by way of a temporary file beside it.
 
     Raises:
-        InvalidInput: a sample does not fit the schema, or `path` cannot be a file.
-        EnvironmentLacks: no room, or no permission.
+        InvalidInput: a sample does not fit the schema.
+        EnvironmentLacks: no room, no permission, or `path` cannot be a file.
     """
     return stage_parquet(path, samples, max_group_bytes=max_group_bytes).commit()
 
@@ -146,36 +144,6 @@ def read_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict
     """The rows of a file as dictionaries, one batch in memory at a time."""
     for batch in read_batches(path, columns):
         yield from batch.to_pylist()
-
-
-@contextmanager
-def disk_faults(path: Path) -> Iterator[None]:
-    """Turn an OSError of writing `path` into the error that names the path and what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise _disk_fault(error, path) from error
-
-
-def _disk_fault(error: OSError, path: Path) -> OmniError:
-    if error.errno in _FULL:
-        return EnvironmentLacks(
-            f"no space left to write `{path}`",
-            hint=f"free some space on the disk of `{path.parent}` (`df -h {path.parent}`), or choose another folder",
-        )
-    if error.errno == errno.EFBIG:
-        return EnvironmentLacks(
-            f"`{path}` is larger than this process may write", hint="raise the limit: `ulimit -f unlimited`"
-        )
-    if error.errno in _FORBIDDEN:
-        return EnvironmentLacks(
-            f"not allowed to write `{path}`", hint=f"make `{path.parent}` writable, or choose another folder"
-        )
-    if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG):
-        return InvalidInput(
-            f"`{path}` cannot be written: {os.strerror(error.errno).lower()}", hint="choose another folder"
-        )
-    return EnvironmentLacks(f"`{path}` cannot be written: {error}", hint="check the disk, or choose another folder")
 
 
 def _write(temporary: Path, samples: Iterable[Sample], max_group_bytes: int) -> int:

@@ -16,8 +16,8 @@ PLUGIN = "omnirl.engine.plugin"
 def prepare(recipe: dict[str, Any], attempt: Path) -> Path:
     """Set `os.environ` for a run.
 
-    Returns: a folder for Ray and for caches, which goes when the attempt ends. It lies in the system's temporary folder,
-    because Ray's socket names may have 107 characters in all.
+    Returns: a folder for Ray and for caches, which goes when the attempt ends. It lies in the system's temporary
+    folder, because Ray's socket names may have 107 characters in all.
     """
     ray_folder = Path(tempfile.mkdtemp(prefix="omnirl-ray-"))
     (attempt / "ray_dir.txt").write_text(str(ray_folder), encoding="utf-8")

@@ -33,7 +33,10 @@ class ThinkerFSDPEngine(FSDPEngineWithLMHead):
         dtype = PrecisionType.to_dtype(self.engine_config.model_dtype or default)
         config = thinker_config(self.model_config.hf_config)
         on_meta = not getattr(config.text_config, "tie_word_embeddings", False)
-        with get_init_weight_context_manager(use_meta_tensor=on_meta, mesh=self.device_mesh)(), warnings.catch_warnings():
+        with (
+            get_init_weight_context_manager(use_meta_tensor=on_meta, mesh=self.device_mesh)(),
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")
             module = Thinker.from_pretrained(
                 self.model_config.local_path,

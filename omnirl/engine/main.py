@@ -6,18 +6,23 @@ can be explained is left in `error.json` of the attempt.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
 
+from omnirl.data import store
 from omnirl.engine import environment
 from omnirl.engine.phase import Phase, report
 from omnirl.errors import Exit, OmniError
 from omnirl.files import write_json
 from omnirl.run.processes import die_with_parent
+
+_CORPUS_ROWS = 2000
 
 
 def main(arguments: list[str]) -> int:
@@ -51,14 +56,15 @@ def prepare_model(run: Path, recipe: dict[str, Any]) -> Path:
     from omnirl.engine import tiny
 
     settings = recipe["model"]["tiny"]
-    tiny.build(folder, seed=settings["seed"])
+    train = Path(recipe["data"]["train"][0]).expanduser()
+    shutil.rmtree(folder, ignore_errors=True)  # left by an attempt that was stopped while building
+    tiny.build(folder, seed=settings["seed"], corpus=_prompts(train))
     if settings["warmup_steps"] > 0:
         from omnirl.engine import warmup
 
-        report(Phase.MODEL, "supervised warm-up of the tiny checkpoint")
         warmup.warm_up(
             folder,
-            Path(recipe["data"]["train"][0]),
+            train,
             steps=settings["warmup_steps"],
             learning_rate=settings["warmup_learning_rate"],
             label_accuracy=settings["warmup_label_accuracy"],
@@ -66,6 +72,12 @@ def prepare_model(run: Path, recipe: dict[str, Any]) -> Path:
         )
     (folder / "ready").touch()
     return folder
+
+
+def _prompts(train: Path) -> list[str]:
+    """Texts for the tiny tokenizer to cut well: the first training prompts."""
+    rows = itertools.islice(store.read_rows(train, ["prompt"]), _CORPUS_ROWS)
+    return [message["content"] for row in rows for message in row["prompt"]]
 
 
 def train(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) -> None:
@@ -79,9 +91,7 @@ def train(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) -> N
     from omnirl.engine.wiring import compose
 
     config = compose(run, recipe, model, ray_folder)
-    validate_config(
-        config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
-    )
+    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     try:
         run_ppo(config, task_runner_class=OmniTaskRunner)
     finally:

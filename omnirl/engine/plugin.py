@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from omnirl.engine import platform_cpu as platform_cpu
+from omnirl.engine import platform_cpu
 
 if os.environ.get("VERL_PLATFORM") == platform_cpu.NAME:
     from verl.workers.rollout.base import _ROLLOUT_REGISTRY

@@ -8,6 +8,7 @@ released model. It has about 0.6 M parameters and knows nothing.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from omnirl.data.sample import PLACEHOLDERS
+from omnirl.data.sources import toy
 
 MEDIA_TOKENS = {
     "image_token": "<|image_pad|>",
@@ -65,13 +69,14 @@ What is the sum of the first ten numbers? What did the man do after he opened th
 """
 
 
-def build(output: Path, *, seed: int, corpus: Iterable[str] = ()) -> Path:
+def build(output: Path, *, seed: int, corpus: Iterable[str] | None = None) -> Path:
     """Write a tiny random checkpoint.
 
     Args:
         output: the folder to make; it must not exist, and appears whole or not at all.
         seed: of the weights. The same seed and corpus give the same files on one machine.
-        corpus: prompts that the tokenizer should cut into few tokens, besides some English.
+        corpus: texts that the tokenizer should cut into few tokens, besides some English; by default the questions of
+            the toy task.
 
     Returns:
         `output`.
@@ -84,7 +89,7 @@ def build(output: Path, *, seed: int, corpus: Iterable[str] = ()) -> Path:
     if output.exists():
         raise FileExistsError(f"`{output}` exists")
     output.parent.mkdir(parents=True, exist_ok=True)
-    tokenizer = make_tokenizer(corpus)
+    tokenizer = make_tokenizer(toy.wordings() if corpus is None else corpus)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3OmniMoeForConditionalGeneration(make_config(tokenizer)).float()
@@ -117,8 +122,9 @@ def make_tokenizer(corpus: Iterable[str]) -> Any:
         ]
     )
     trained.decoder = decoders.ByteLevel()
-    # A sorted set: training sees one order whatever the order of the rows.
-    lines = sorted(set(corpus)) + ["system\nuser\nassistant\n"] * 20 + ENGLISH.strip().splitlines()
+    # Media marks in a prompt never reach the tokenizer as text.
+    texts = [re.sub("|".join(PLACEHOLDERS.values()), "", text) for text in corpus]
+    lines = [*texts, *["system\nuser\nassistant\nDescribe. one two three\n"] * 20, *ENGLISH.strip().splitlines()]
     trainer = BpeTrainer(
         vocab_size=VOCABULARY, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
     )

@@ -24,6 +24,21 @@ class TooManyFailures(RuntimeError):
     """More sequences of a step failed than the recipe allows."""
 
 
+def count_failures(*, step: int, wanted: int, delivered: int, max_share: float) -> dict[str, float]:
+    """Metrics of the sequences that the rollout of a step did not deliver.
+
+    Raises:
+        TooManyFailures: their share of the `wanted` sequences is above `max_share`.
+    """
+    failed = max(0, wanted - delivered)
+    if failed > max_share * wanted:
+        raise TooManyFailures(
+            f"{failed} of {wanted} sequences failed in step {step}, more than the {max_share:.0%} "
+            "that `rollout.max_failed_share` allows; the log names each one"
+        )
+    return {"training/rollout_failure/sequences": failed, "training/rollout_failure/share": failed / wanted}
+
+
 class OmniTrainer(PPOTrainerSync):
     def _build_replay_buffer(self) -> ReplayBuffer:
         buffer = super()._build_replay_buffer()
@@ -70,17 +85,13 @@ class OmniTrainer(PPOTrainerSync):
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         """Count what the rollout failed to deliver before anything is trained on the rest: verl drops it in silence."""
-        rollout = self.config.actor_rollout_ref.rollout
-        wanted = self.config.data.train_batch_size * rollout.n
-        failed = max(0, wanted - len(batch.keys))
-        metrics["training/rollout_failure/sequences"] = failed
-        metrics["training/rollout_failure/share"] = failed / wanted
-        allowed = float(self.config.trainer.get("max_failed_share", 1.0))
-        if failed > allowed * wanted:
-            raise TooManyFailures(
-                f"{failed} of {wanted} sequences failed in step {self.global_steps}, more than the "
-                f"{allowed:.0%} that `rollout.max_failed_share` allows; the log names each one"
-            )
+        data, rollout, trainer = self.config.data, self.config.actor_rollout_ref.rollout, self.config.trainer
+        metrics |= count_failures(
+            step=self.global_steps,
+            wanted=data.train_batch_size * rollout.n,
+            delivered=len(batch.keys),
+            max_share=float(trainer.get("max_failed_share", 1.0)),
+        )
         return super()._balance_batch(batch, metrics, **kwargs)
 
 

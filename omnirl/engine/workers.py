@@ -11,8 +11,11 @@ from verl.utils.device import get_device_name
 from verl.utils.tensordict_utils import nested_tensor_from_tensor_list
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
-from omnirl.engine import fsdp as fsdp  # registers the engine in the processes that train
-from omnirl.engine import platform_cpu
+from omnirl.engine import fsdp, platform_cpu  # noqa: F401  fsdp registers the engine in the processes that train
+
+
+_POSITION_ROWS = 4
+"""The plain index, and the temporal, height and width positions."""
 
 
 def repair_equal_length_positions(batch: TensorDict) -> None:
@@ -24,10 +27,9 @@ def repair_equal_length_positions(batch: TensorDict) -> None:
     positions = batch.get("position_ids", None)
     if positions is None or not positions.is_nested or positions.dim() != 3:
         return
-    values, rows = positions.values(), int(positions.offsets()[-1])
-    if values.dim() == 2 and rows == values.shape[0] and rows != values.shape[1]:
-        sequences = len(positions.offsets()) - 1
-        whole = values.view(sequences, -1, values.shape[1])
+    values, sequences = positions.values(), len(positions.offsets()) - 1
+    if values.shape[0] == int(positions.offsets()[-1]) == _POSITION_ROWS * sequences:
+        whole = values.view(sequences, _POSITION_ROWS, values.shape[1])
         batch["position_ids"] = nested_tensor_from_tensor_list(list(whole.unbind(0)), ragged_idx=2)
 
 

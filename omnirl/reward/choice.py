@@ -8,6 +8,7 @@ label: it raises and matches nothing, not even a response that has no payload ei
 from __future__ import annotations
 
 from omnirl.errors import InvalidInput
+from omnirl.reward.label import shown
 
 _OPEN = "<answer>"
 _CLOSE = "</answer>"
@@ -30,7 +31,7 @@ def read_label(ground_truth: object) -> str:
     found = payload(ground_truth) if isinstance(ground_truth, str) else None
     if found is None or _OPEN in found:
         raise InvalidInput(
-            f"ground truth {_shown(ground_truth)} has no answer",
+            f"ground truth {shown(ground_truth)} has no answer",
             hint="the scorer `choice` needs labels such as `<answer>B</answer>`",
         )
     return found
@@ -39,9 +40,3 @@ def read_label(ground_truth: object) -> str:
 def grade(response: str, ground_truth: object) -> float:
     """1.0 when the response's payload equals the label's, else 0.0; raises InvalidInput for a label without payload."""
     return float(payload(response) == read_label(ground_truth))
-
-
-def _shown(ground_truth: object) -> str:
-    if isinstance(ground_truth, str):
-        return ascii(ground_truth[:80])
-    return f"of type {type(ground_truth).__name__}"

@@ -14,6 +14,7 @@ import unicodedata
 from fractions import Fraction
 
 from omnirl.errors import InvalidInput
+from omnirl.reward.label import shown
 
 MAX_DIGITS = 100
 """A longer run of digits is no number: exact arithmetic on it would take time that grows with its square."""
@@ -75,7 +76,7 @@ def read_label(ground_truth: object) -> Fraction:
     value = read_number(text) if _LABEL.fullmatch(text) else None
     if value is None:
         raise InvalidInput(
-            f"ground truth {_shown(ground_truth)} is not a number",
+            f"ground truth {shown(ground_truth)} is not a number",
             hint="the scorer `gsm8k` needs labels such as `72`, `-3` or `0.5`",
         )
     return value
@@ -116,9 +117,3 @@ def _label_text(ground_truth: object) -> str:
         return ""
     # Python refuses to print integers of some thousand digits.
     return "" if abs(ground_truth) > 10**MAX_DIGITS else str(ground_truth)
-
-
-def _shown(ground_truth: object) -> str:
-    if isinstance(ground_truth, str):
-        return ascii(ground_truth[:80])
-    return f"of type {type(ground_truth).__name__}"

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from omnirl.commands import _training
 from omnirl.commands._training import Prepared, Wanted
-from omnirl.errors import ChildFailed, EnvironmentLacks, Exit, InvalidInput, UsageMistake
+from omnirl.errors import ChildFailed, EnvironmentLacks, Exit, InvalidInput, Problem, UsageMistake
 from omnirl.files import read_json
+from omnirl.machine import NO_PACKAGES
 from omnirl.run import record
 from omnirl.run.record import Run
 from tests.conftest import Cli, plain_environment
@@ -177,6 +179,32 @@ def test_a_ray_address_that_answers_nothing(prepared: Prepared, tmp_path: Path, 
     with pytest.raises(EnvironmentLacks, match="answers nothing") as caught:
         _training.require(prepared, (), _training.machine_problems(prepared, tmp_path))
     assert caught.value.hint == "unset RAY_ADDRESS"
+
+
+def test_what_no_input_can_mend_comes_first(prepared: Prepared) -> None:
+    absent = Problem(NO_PACKAGES, "training needs `torch`", hint="pip install 'omnirl[train]'")
+    no_file = Problem("data-unreadable", "no such file", key="data.train")
+    with pytest.raises(EnvironmentLacks, match="training needs `torch`") as caught:
+        _training.require(prepared, (no_file,), (absent,))
+    assert (caught.value.hint, caught.value.problems) == ("pip install 'omnirl[train]'", ())
+    full = Problem("disk-full", "no room")
+    with pytest.raises(EnvironmentLacks) as refused:
+        _training.require(prepared, (no_file,), (absent, full))
+    assert refused.value.problems == (absent, full)
+    with pytest.raises(InvalidInput) as refused_input:
+        _training.require(prepared, (no_file,), (full,))
+    assert refused_input.value.problems == (no_file, full)
+    broken = replace(prepared, problems=(Problem("group-of-one", "a group of 1", key="batch.group_size"),))
+    with pytest.raises(InvalidInput, match="3 problems"):
+        _training.require(broken, (no_file,), (absent,))
+
+
+def test_an_engine_that_does_not_run_yet_is_refused_whatever_else_is_missing(cli: Cli) -> None:
+    done = cli("train", "gsm8k", "--on", "h800x4")
+    assert done.returncode == 4
+    assert "the rollout engine `vllm_omni` is planned" in done.stderr
+    assert "model.path" not in done.stderr
+    assert done.stderr.rstrip().endswith("hint: `--dry-run` shows the plan; `--on cpu` runs here")
 
 
 def test_a_dry_run_starts_and_writes_nothing(cli: Cli, toy_data: Path, tmp_path: Path) -> None:

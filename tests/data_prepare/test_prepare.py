@@ -13,8 +13,8 @@ import pytest
 
 from omnirl.data import store
 from omnirl.data.prepare import prepare
-from omnirl.data.sources import SOURCES, Options, find
-from omnirl.errors import InvalidInput, UsageMistake
+from omnirl.data.sources import SOURCES, Options, Source, find
+from omnirl.errors import EnvironmentLacks, InvalidInput, UsageMistake
 from tests.conftest import plain_environment
 
 from .conftest import RECORD
@@ -44,6 +44,14 @@ def test_a_bad_second_split_leaves_no_first_one(gsm8k_input, tmp_path):
     with pytest.raises(InvalidInput, match="split `test` keeps none") as caught:
         prepare(GSM8K, input=gsm8k_input(test=[{}]), output=tmp_path / "deep" / "out")
     assert "test.jsonl:1" in caught.value.hint
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_package_that_a_source_needs_and_lacks_is_named(tmp_path):
+    source = Source("made", "made up", "omnirl.data.sources.toy", packages=("numpy", "no_such_package"))
+    with pytest.raises(EnvironmentLacks, match="needs `no_such_package`") as caught:
+        prepare(source, input=None, output=tmp_path / "deep" / "out")
+    assert caught.value.hint == "pip install 'omnirl[train]'"
     assert not (tmp_path / "deep").exists()
 
 
@@ -78,7 +86,7 @@ def test_wrong_folders_are_named(gsm8k_input, tmp_path):
     with pytest.raises(InvalidInput, match="is a file, not a folder"):
         prepare(GSM8K, input=tmp_path / "file", output=tmp_path / "out")
     for output in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InvalidInput, match=r"is a file|cannot be written"):
+        with pytest.raises(InvalidInput, match="is a file, not a folder"):
             prepare(GSM8K, input=gsm8k_input(), output=output)
 
 

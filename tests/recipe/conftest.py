@@ -4,11 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-
-# A busy machine is no failure.
-settings.register_profile("busy", deadline=None, max_examples=50)
-settings.load_profile("busy")
 
 TASK = """\
 extends = ["common/thinker.toml", "algo/gspo.toml", "tune/full.toml"]

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, cast
 
 from omnirl.data.sample import Drop, Sample
-from omnirl.errors import UsageMistake
+from omnirl.errors import EnvironmentLacks, UsageMistake
 
 Splits = Iterator[tuple[str, Iterator[Sample | Drop]]]
 
@@ -43,12 +44,19 @@ class Source:
     summary: str
     module: str
     layout: str = ""
+    packages: tuple[str, ...] = ()
+    """Modules beyond the base install, which the extra `train` brings."""
 
     @property
     def needs_input(self) -> bool:
         return bool(self.layout)
 
     def load(self) -> SplitsFunction:
+        """The source's `splits`; raises EnvironmentLacks when a package that it needs is not installed."""
+        absent = [name for name in self.packages if find_spec(name) is None]
+        if absent:
+            names = ", ".join(f"`{name}`" for name in absent)
+            raise EnvironmentLacks(f"making `{self.name}` data needs {names}", hint="pip install 'omnirl[train]'")
         return cast(SplitsFunction, import_module(self.module).splits)
 
 
@@ -61,7 +69,12 @@ SOURCES = {
             "omnirl.data.sources.gsm8k",
             layout="train.jsonl and test.jsonl, or train*.parquet and test*.parquet",
         ),
-        Source("toy", "small made-up questions about text, images, sounds and videos", "omnirl.data.sources.toy"),
+        Source(
+            "toy",
+            "small made-up questions about text, images, sounds and videos",
+            "omnirl.data.sources.toy",
+            packages=("numpy", "av", "PIL"),
+        ),
     )
 }
 

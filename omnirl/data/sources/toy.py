@@ -48,12 +48,14 @@ ROWS = {"train": 768, "validation": 256}
 """Rows of a split over all kinds."""
 SPLIT_NUMBER = {"train": 0, "validation": 1, "probe": 2}
 
+MARKS = {"image": "<image>", "image_audio": "<image><audio>", "video": "<video>"}
 COLOURS = ("red", "green", "blue", "yellow")
 PAIRS = (("red", "low"), ("red", "high"), ("blue", "low"), ("blue", "high"))
 LETTERS = "ABCD"
 NAMES = ("Sam", "Ann", "Tom", "Eve", "Max", "Zoe")
 THINGS = ("pens", "cups", "hats", "keys", "nuts")
-SUMS = {2: ((1, 1),), 3: ((1, 2), (2, 1)), 4: ((2, 2), (3, 1)), 5: ((3, 2),)}
+SUMS = {2: (1, 1), 3: (1, 2), 4: (3, 1), 5: (3, 2)}
+"""Sum -> the two numbers that give it; the first is one of two and so is the second, as with colour and pitch."""
 NUMBER_WORDS = ("zero", "one", "two", "three")
 TEXT_PATTERN = re.compile(r"has (\d) \w+ and gets (\d) more")
 
@@ -107,6 +109,13 @@ def answers(data_source: str) -> tuple[str, ...]:
     return tuple(str(total) for total in SUMS) if data_source == "toy/text" else tuple(LETTERS)
 
 
+def wordings() -> list[str]:
+    """Every question there is, those with media as often as those without: what a small tokenizer should know well."""
+    sums = [_sum_question(name, thing, *numbers) for name in NAMES for thing in THINGS for numbers in SUMS.values()]
+    choices = [_listed(*_choice(kind)) for kind in KINDS[1:]]
+    return sums + choices * (len(sums) // len(choices))
+
+
 def _questions(media: Path, seed: int, split: str, count: int) -> Iterator[Sample | Drop]:
     for index in range(-(-count // len(KINDS))):
         for kind in KINDS[: count - index * len(KINDS)]:
@@ -127,16 +136,11 @@ def _sample(media: Path, seed: int, split: str, kind: str, index: int) -> Sample
         images = (Image(path=_publish(prefix.with_suffix(".png"), write_png, drawing.pictures)),)
     if kind == "image_audio":
         audios = (_publish(prefix.with_suffix(".wav"), write_wav, drawing.samples),)
-    if kind == "image":
-        words, marks = COLOURS, "<image>"
-        question = "Which colour is the square?"
-    else:
-        words, marks = tuple(" ".join(pair) for pair in PAIRS), "<video>" if kind == "video" else "<image><audio>"
-        question = "Colour and pitch?"
-    listed = " ".join(f"{letter} {word}" for letter, word in zip(LETTERS, words, strict=True))
+    words: tuple[str, ...]
+    question, words = _choice(kind)
     return Sample(
         data_source=f"toy/{kind}",
-        prompt=f"{marks}{question} {listed}",
+        prompt=f"{MARKS[kind]}{_listed(question, words)}",
         ground_truth=f"<answer>{LETTERS[drawing.answer]}</answer>",
         ability="perception",
         split=split,
@@ -154,7 +158,7 @@ def _sample(media: Path, seed: int, split: str, kind: str, index: int) -> Sample
 
 def _text_sample(random: np.random.Generator, split: str, drawing: Drawing) -> Sample:
     total = tuple(SUMS)[drawing.answer]
-    first, second = SUMS[total][random.integers(len(SUMS[total]))]
+    first, second = SUMS[total]
     # A third of the phrasings is kept for validation.
     phrasings = [
         (name, thing)
@@ -163,7 +167,7 @@ def _text_sample(random: np.random.Generator, split: str, drawing: Drawing) -> S
         if ((number + offset) % 3 == 0) == (split != "train")
     ]
     name, thing = phrasings[random.integers(len(phrasings))]
-    question = f"{name} has {first} {thing} and gets {second} more. How many?"
+    question = _sum_question(name, thing, first, second)
     return Sample(
         data_source="toy/text",
         prompt=question,
@@ -176,6 +180,21 @@ def _text_sample(random: np.random.Generator, split: str, drawing: Drawing) -> S
         kind="text",
         tally=f"text {total}",
     )
+
+
+def _choice(kind: str) -> tuple[str, tuple[str, ...]]:
+    """The question of a kind with media, and the words that its letters stand for."""
+    if kind == "image":
+        return "Which colour is the square?", COLOURS
+    return "Colour and pitch?", tuple(" ".join(pair) for pair in PAIRS)
+
+
+def _listed(question: str, words: tuple[str, ...]) -> str:
+    return " ".join([question, *(f"{letter} {word}" for letter, word in zip(LETTERS, words, strict=True))])
+
+
+def _sum_question(name: str, thing: str, first: int, second: int) -> str:
+    return f"{name} has {first} {thing} and gets {second} more. How many?"
 
 
 def _exchanged(media: Path, seed: int, count: int) -> Iterator[Sample | Drop]:

@@ -38,7 +38,7 @@ def motion(rng: np.random.Generator, colour: str) -> np.ndarray:
     side = int(rng.integers(24, 41))
     ends = rng.integers(0, SIDE - side + 1, (2, 2))
     shade = _shade(rng, colour)
-    frames = np.repeat(still[None], CLIP_FRAMES, axis=0)
+    frames: np.ndarray = np.repeat(still[None], CLIP_FRAMES, axis=0)
     for index, (left, top) in enumerate(np.linspace(ends[0], ends[1], CLIP_FRAMES).round().astype(int)):
         frames[index, top : top + side, left : left + side] = shade
     return frames

@@ -112,7 +112,8 @@ class Sampler:
             )
             logits = output.logits[:, -1]
         return [
-            Answer(ids, values, bool(end)) for ids, values, end in zip(tokens, log_probs, finished.tolist(), strict=True)
+            Answer(ids, values, bool(end))
+            for ids, values, end in zip(tokens, log_probs, finished.tolist(), strict=True)
         ]
 
     def _prefill(self, prompts: Sequence[Prompt]) -> tuple[Any, torch.Tensor]:

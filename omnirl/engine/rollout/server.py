@@ -87,7 +87,9 @@ class HFServer:
             self._answering = asyncio.create_task(self._answer_for_ever())
         prompt_ids = [int(token) for token in prompt_ids]
         room = self.config.prompt_length + self.config.response_length - len(prompt_ids)
-        limit = sampling_params.get("max_tokens") or sampling_params.get("max_new_tokens") or self.config.response_length
+        limit = (
+            sampling_params.get("max_tokens") or sampling_params.get("max_new_tokens") or self.config.response_length
+        )
         request = _Request(
             prompt_ids=prompt_ids,
             media={
