@@ -62,13 +62,11 @@ def train(
 
     with record.reserved(runs, name, stem=f"{task}-{on}-{prepared.resolved.recipe.algo.kind}") as run, run.lock():
         _training.record(prepared, run)
-        _show_outcome(_training.start(prepared, run), as_json=json)
+        outcome = _training.start(prepared, run)
+    _show_outcome(outcome, as_json=json)
 
 
 def _resume(wanted: Wanted, runs: Path, name: str | None, *, force: bool, dry_run: bool, as_json: bool) -> None:
-    from omnirl.run import checkpoints, record
-    from omnirl.run.outcome import summarize
-
     run = _run_to_resume(wanted, runs, name)
     with run.lock():
         prepared, changed = _training.prepare_resume(wanted, run, force=force)
@@ -77,20 +75,27 @@ def _resume(wanted: Wanted, runs: Path, name: str | None, *, force: bool, dry_ru
             _show_plan(prepared, (*_training.as_warnings(inputs), *_training.as_warnings(machine)), as_json=as_json)
             return
         _training.require(prepared, inputs, machine)
-        _training.clear_leftovers(run)
-        saved, told = checkpoints.settle(run.checkpoints, force=force)
-        if told:
-            console.warn(told)
         for difference in changed:
             console.note(f"{difference.key}: was {difference.recorded}, now {difference.wanted}")
-        total = _training.steps_total(prepared)
-        if saved and total is not None and saved.step >= total:
-            console.note(f"nothing to do: run {run.name} is at step {saved.step} of {total}")
-            _show_outcome(summarize(run, seconds=0.0), as_json=as_json)
-            return
-        console.note(f"going on from step {saved.step}" if saved else "no step was saved: starting from the first")
-        _training.record(prepared, run, created=str(run.document().get("created") or record.created_now()))
-        _show_outcome(_training.start(prepared, run, first_step=saved.step if saved else 0), as_json=as_json)
+        outcome = _go_on(prepared, run, force=force)
+    _show_outcome(outcome, as_json=as_json)
+
+
+def _go_on(prepared: Prepared, run: Run, *, force: bool) -> Outcome:
+    from omnirl.run import checkpoints, record
+    from omnirl.run.outcome import summarize
+
+    _training.clear_leftovers(run)
+    saved, told = checkpoints.settle(run.checkpoints, force=force)
+    if told:
+        console.warn(told)
+    total = _training.steps_total(prepared)
+    if saved and total is not None and saved.step >= total:
+        console.note(f"nothing to do: run {run.name} is at step {saved.step} of {total}")
+        return summarize(run, seconds=0.0)
+    console.note(f"going on from step {saved.step}" if saved else "no step was saved: starting from the first")
+    _training.record(prepared, run, created=str(run.document().get("created") or record.created_now()))
+    return _training.start(prepared, run, first_step=saved.step if saved else 0)
 
 
 def _run_to_resume(wanted: Wanted, runs: Path, name: str | None) -> Run:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from datasets import Dataset
 from omegaconf import DictConfig
 from verl.utils.dataset.rl_dataset import RLHFDataset
+from verl.utils.tokenizer import build_multimodal_processor_inputs
 
 from omnirl.engine import media
 from omnirl.engine.cache import BoundedCache
+from omnirl.errors import InvalidInput
+
+_log = logging.getLogger(__name__)
 
 _DECODED_CACHE_BYTES = 512 * 2**20
 _decoded = BoundedCache(_DECODED_CACHE_BYTES)
@@ -20,6 +26,38 @@ class OmniDataset(RLHFDataset):
     def _build_messages(self, example: dict[str, Any], key: str) -> list[media.Message]:
         row = {**example, "prompt": example[key]}
         return media.messages(row, soundtrack=bool(self.config.get("soundtrack", False)))
+
+    def maybe_filter_out_long_prompts(self, dataframe: Dataset) -> Dataset:
+        """Leave out prompts that are too long, if the recipe says so, and nothing else.
+
+        verl's own filter also leaves out rows whose media do not decode. Here they stay, and fail where failures count.
+        """
+        if not self.filter_overlong_prompts:
+            return dataframe
+        kept = dataframe.filter(self._fits, num_proc=self.num_workers)
+        if len(kept) < len(dataframe):
+            left_out = len(dataframe) - len(kept)
+            _log.warning(f"left out {left_out} of {len(dataframe)} prompts: over {self.max_prompt_length} tokens")
+        return kept
+
+    def _fits(self, example: dict[str, Any]) -> bool:
+        messages = self._build_messages(example, self.prompt_key)
+        try:
+            images, videos, audios = self._process_multi_modal_info(messages, self.image_patch_size, self.config)
+        except InvalidInput:
+            return True
+        text = self.processor.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False, **self.apply_chat_template_kwargs
+        )
+        inputs = build_multimodal_processor_inputs(
+            self.processor,
+            text=[text],
+            images=images,
+            videos=videos,
+            audio=audios,
+            mm_processor_kwargs=self.mm_processor_kwargs,
+        )
+        return len(inputs["input_ids"][0]) <= self.max_prompt_length
 
     @classmethod
     def _process_multi_modal_info(

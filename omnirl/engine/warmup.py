@@ -61,7 +61,7 @@ def warm_up(
     learning_rate: float,
     label_accuracy: float,
     seed: int,
-    threads: int = 2,
+    threads: int = 1,
 ) -> dict[str, Any]:
     """Train the checkpoint in `model_dir` in place and describe it in `model_dir`/warmup.json.
 
@@ -72,7 +72,8 @@ def warm_up(
         label_accuracy: probability that the label of a task question is the right one, else it is one of the others
             with equal chance.
         seed: of the order of rows, labels and words.
-        threads: threads of torch while it runs.
+        threads: threads of torch while it runs. The model is so small that threads wait for each other more than they
+            compute: two are slower than one by far where the cores have other work.
 
     Returns:
         What warmup.json holds: `taught` (plain sentences), `steps`, `label_accuracy`, `seconds`, `loss` (mean negative

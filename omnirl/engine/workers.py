@@ -13,7 +13,6 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
 from omnirl.engine import fsdp, platform_cpu  # noqa: F401  fsdp registers the engine in the processes that train
 
-
 _POSITION_ROWS = 4
 """The plain index, and the temporal, height and width positions."""
 

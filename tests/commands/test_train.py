@@ -250,9 +250,10 @@ def finished(run: Run, prepared: Prepared, stand_in) -> Run:
 
 
 def test_nothing_to_do(cli: Cli, finished: Run) -> None:
-    done = resume(cli, finished)
+    done = resume(cli, finished, "--json")
     assert done.returncode == 0, done.stderr
     assert "nothing to do: run mine is at step 3 of 3" in done.stderr
+    assert (json.loads(done.stdout)["state"], json.loads(done.stdout)["steps"]) == ("done", 3)
     assert len(finished.attempts()) == 1
 
 

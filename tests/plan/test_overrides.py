@@ -210,7 +210,8 @@ def test_a_word_that_hides_a_setting_is_a_warning():
     (problem,) = found.problems
     assert (problem.severity, problem.hint) == ("warning", "use `--set 'batch.prompts = ...'`")
     assert found.overrides["data.train_batch_size"] == 4
-    assert render(toy(), extra=["data.train_batch_size=16"]).problems == ()
+    same = f"data.train_batch_size={toy().recipe.batch.prompts}"
+    assert render(toy(), extra=[same]).problems == ()
 
 
 def test_a_line_break_is_refused_before_anything_starts():

@@ -83,10 +83,10 @@ def test_an_adapter_answers_as_the_model_that_was_trained(adapter, new_thinker, 
     assert torch.equal(logits(model, prompt), logits(thinker, prompt))
 
 
-def test_an_adapter_that_is_not_whole_is_refused(adapter, new_thinker) -> None:
+def test_an_adapter_that_is_not_whole_is_refused(adapter, checkpoint) -> None:
     _, named, config = adapter
     first, *rest = named
     with pytest.raises(KeyError, match="1 adapter weights never reached"):
-        load_adapter(new_thinker, {name: named[name] for name in rest}, config)
+        load_adapter(load_thinker(checkpoint), {name: named[name] for name in rest}, config)
     with pytest.raises(KeyError, match="unknown to the rollout model"):
-        load_adapter(new_thinker, {**named, first.replace("layers.0", "layers.9"): named[first]}, config)
+        load_adapter(load_thinker(checkpoint), {**named, first.replace("layers.0", "layers.9"): named[first]}, config)
