@@ -78,7 +78,7 @@ class Data(Table):
     val: Annotated[Files, Field(min_length=1)]
     """Parquet files that are scored every `train.validate_every` steps."""
     probe: Files = []
-    """Parquet files that are scored only before the first and after the last step."""
+    """Parquet files that are scored after the last step only."""
     max_prompt_tokens: Count
     """Longest prompt, in tokens, media included."""
     max_response_tokens: Count

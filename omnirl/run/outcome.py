@@ -33,10 +33,16 @@ class Outcome:
         return metrics.minimum(self.pearson)
 
     def accuracy(self) -> dict[str, tuple[float | None, float | None]]:
-        """Accuracy at the first and at the last validation; the same number twice is None for the second."""
-        return {
-            source: (points[0][1], points[-1][1] if len(points) > 1 else None) for source, points in self.curve.items()
-        }
+        """Accuracy at the first and at the last validation of each source.
+
+        A single one counts as first before any training, and as last after it; the other is None.
+        """
+        found: dict[str, tuple[float | None, float | None]] = {}
+        for source, points in self.curve.items():
+            (_, first), (step, last) = points[0], points[-1]
+            alone = len(points) == 1
+            found[source] = (None if alone and step else first, None if alone and not step else last)
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """The document `omnirl/train/1`."""
