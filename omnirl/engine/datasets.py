@@ -34,7 +34,9 @@ class OmniDataset(RLHFDataset):
         """
         if not self.filter_overlong_prompts:
             return dataframe
-        kept = dataframe.filter(self._fits, num_proc=self.num_workers)
+        # one worker is this process: a pool of one would fork it, threads and all, and may never come back
+        workers = self.num_workers if self.num_workers and self.num_workers > 1 else None
+        kept = dataframe.filter(self._fits, num_proc=workers)
         if len(kept) < len(dataframe):
             left_out = len(dataframe) - len(kept)
             _log.warning(f"left out {left_out} of {len(dataframe)} prompts: over {self.max_prompt_length} tokens")
