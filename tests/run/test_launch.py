@@ -19,10 +19,12 @@ from tests.conftest import plain_environment
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 
+# The tests may themselves run under `nohup`, whose ignored SIGHUP is inherited and rightly kept.
 DRIVER = """
-import sys
+import signal, sys
 from pathlib import Path
 from omnirl.run import launch
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 launch.launch(sys.argv[3:], attempt=Path(sys.argv[1]), tag=sys.argv[2], env={}, grace_s=30.0)
 """
 
