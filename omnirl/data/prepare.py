@@ -2,66 +2,42 @@
 
 from __future__ import annotations
 
+import gc
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from omnirl.data import store
-from omnirl.data.sample import Drop, Sample
+from omnirl.data import manifest, store
+from omnirl.data.report import REPORT, Report, Split
+from omnirl.data.sample import Drop, Medium, Row
 from omnirl.data.sources import Options, Source
 from omnirl.errors import InvalidInput, UsageMistake
-from omnirl.files import disk_faults, write_json
+from omnirl.files import disk_faults
 
-SCHEMA = "omnirl/data-report/1"
+MAX_DROP = 0.5
+VERDICTS = ".media-verdicts.jsonl"
+"""Kept in the output folder between conversions: what was found out about each media file."""
 
-
-@dataclass(slots=True)
-class Split:
-    """What became of one split's records."""
-
-    input: int = 0
-    kept: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    answers: Counter[str] = field(default_factory=Counter)
-    first_drop: dict[str, str] = field(default_factory=dict)
-    output: Path | None = None
-    sha256: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "input": self.input,
-            "kept": self.kept,
-            "dropped": dict(sorted(self.dropped.items())),
-            "first_drop": dict(sorted(self.first_drop.items())),
-            "answers": dict(sorted(self.answers.items())),
-            "audio": {},
-            "output": None if self.output is None else str(self.output),
-            "sha256": self.sha256,
-        }
+Advance = Callable[[int], object]
 
 
-@dataclass(slots=True)
-class Report:
-    """The outcome of a conversion; `shared` counts equal prompts (media included) between two splits."""
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """How far a conversion trusts its input.
 
-    source: str
-    splits: dict[str, Split] = field(default_factory=dict)
-    shared: dict[str, int] = field(default_factory=dict)
-    dry_run: bool = False
+    Attributes:
+        verify_media: open every media file; otherwise it only has to be there.
+        probe: `auto` decodes in worker processes and asks the ffmpeg programs about what that rejects; `ffmpeg` asks
+            the programs alone.
+        max_drop: the share of a split's records that may be dropped, 0 to 1.
+    """
 
-    def as_dict(self) -> dict[str, Any]:
-        """The document `omnirl/data-report/1`."""
-        return {
-            "schema": SCHEMA,
-            "source": self.source,
-            "dry_run": self.dry_run,
-            "splits": {name: split.as_dict() for name, split in self.splits.items()},
-            "shared": self.shared,
-        }
+    verify_media: bool = True
+    probe: Literal["auto", "ffmpeg"] = "auto"
+    max_drop: float = MAX_DROP
 
 
 def prepare(
@@ -70,62 +46,122 @@ def prepare(
     input: Path | None,
     output: Path,
     options: Options | None = None,
+    checks: Checks | None = None,
+    force: bool = False,
     dry_run: bool = False,
-    advance: Callable[[int], object] | None = None,
+    advance: Advance | None = None,
 ) -> Report:
-    """Convert `source` into `output`/<split>.parquet and `output`/report.json.
+    """Convert `source` into `output`/<split>.parquet, with report.json, manifest.json and media.jsonl beside them.
 
-    A dry run does the whole conversion in a temporary folder and throws it away. `advance` is called with the number
-    of records read since its last call.
+    Nothing is done when `output` holds this very conversion of unchanged inputs, unless `force` is given. A dry run
+    does the whole conversion in a temporary folder and throws it away. `advance` is called with the number of records
+    read since its last call.
 
     Raises:
         UsageMistake: the source needs `input` and none is given.
-        InvalidInput: the input cannot be read, or a split keeps no row; no file is left behind.
-        EnvironmentLacks: no room or no permission in `output`.
+        InvalidInput: the input cannot be read, or a split keeps no row or loses too many; no file is left behind.
+        EnvironmentLacks: no room or no permission in `output`, or the ffmpeg programs are asked for and absent.
     """
-    options = options or Options()
+    options, checks = options or Options(), checks or Checks()
     _check_input(source, input)
+    if input is not None:
+        input = input.absolute()
     output = output.absolute()
     with disk_faults(output):
         there = next(path for path in (output, *output.parents) if path.exists())
     if not there.is_dir():
         raise InvalidInput(f"`{there}` is a file, not a folder", hint="give a folder as `--output`", where="--output")
-    if not dry_run:
-        return _convert(source, input, output, options, advance)
-    with tempfile.TemporaryDirectory(prefix="omnirl-dry-run-") as folder:
-        report = _convert(source, input, Path(folder), options, advance)
-    report.dry_run = True
-    for name, split in report.splits.items():
-        split.output = output / f"{name}.parquet"
-    return report
+    with _no_collector():
+        return _prepare(source, input, output, options, checks, force, dry_run, advance)
+
+
+def _prepare(
+    source: Source,
+    input: Path | None,
+    output: Path,
+    options: Options,
+    checks: Checks,
+    force: bool,
+    dry_run: bool,
+    advance: Advance | None,
+) -> Report:
+    if dry_run:
+        with tempfile.TemporaryDirectory(prefix="omnirl-dry-run-") as folder:
+            report = _convert(source, input, Path(folder), options, checks, advance)
+        report.dry_run = True
+        for name, split in report.splits.items():
+            split.output = output / f"{name}.parquet"
+        return report
+    made_from = manifest.fingerprint(source, input, options, verify_media=checks.verify_media, probe=checks.probe)
+    if not force and manifest.is_current(output, made_from):
+        known = Report.read(output / REPORT)
+        if known is not None:
+            for name, split in known.splits.items():
+                _refuse_losses(name, split, checks.max_drop)
+            return known
+    return _convert(source, input, output, options, checks, advance, made_from)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Rows are many objects without cycles: looking for cycles among them again and again takes a third of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _convert(
-    source: Source, input: Path | None, output: Path, options: Options, advance: Callable[[int], object] | None
+    source: Source,
+    input: Path | None,
+    output: Path,
+    options: Options,
+    checks: Checks,
+    advance: Advance | None,
+    made_from: manifest.Fingerprint | None = None,
 ) -> Report:
+    from omnirl.data.judging import Media, judged
+    from omnirl.data.media import Judge
+
     report = Report(source.name)
     seen: dict[str, set[int]] = {}
-    with ExitStack() as undo:
+    used: set[tuple[str, str]] = set()
+    with ExitStack() as undo, ExitStack() as open_judge:
         _make_folder(output, undo)
+        verify = checks.verify_media and source.needs_input
+        judge = open_judge.enter_context(Judge(cache=output / VERDICTS, probe=checks.probe, verify=verify))
+        undo.callback(_remove_empty_file, output / VERDICTS)
         staged: list[store.Staged] = []
         for name, stream in source.load()(input, output, options):
-            split = report.splits.setdefault(name, Split())
-            prompts = seen.setdefault(name, set())
+            split, media = report.splits.setdefault(name, Split()), Media()
             target = output / f"{name}.parquet"
-            one = store.stage_parquet(target, _kept(stream, split, prompts, advance))
+            if target.parent != output:
+                _make_folder(target.parent, undo)
+            kept = _kept(judged(stream, judge, media), split, seen.setdefault(name, set()), advance)
+            one = store.stage_parquet(target, kept)
             undo.callback(one.discard)
             _refuse_empty(name, split)
+            _refuse_losses(name, split, checks.max_drop)
             split.output, split.sha256 = target, one.written.sha256
+            split.media, split.audio = media.as_dict(), media.audio()
+            used |= media.seen
             staged.append(one)
         if not staged:
             raise InvalidInput(f"`{source.name}` gave no split at all")
+        report.probed = judge.probed
+        open_judge.close()
         report.shared = _shared(seen)
-        with disk_faults(output):
-            (output / "report.json").unlink(missing_ok=True)
-        for one in staged:
-            one.commit()
+        manifest.forget(output)
+        written = [one.commit() for one in staged]
         undo.pop_all()
-        write_json(output / "report.json", report.as_dict())
+        _remove_empty_file(output / VERDICTS)
+        report.write(output / REPORT)
+        if made_from is not None:
+            outputs = (manifest.Output(one.path, one.rows, one.bytes, one.sha256) for one in written)
+            manifest.write(output, made_from, outputs, used)
     return report
 
 
@@ -157,9 +193,14 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
+def _remove_empty_file(path: Path) -> None:
+    if path.is_file() and not path.stat().st_size:
+        path.unlink()
+
+
 def _kept(
-    stream: Iterator[Sample | Drop], split: Split, prompts: set[int], advance: Callable[[int], object] | None
-) -> Iterator[Sample]:
+    stream: Iterator[tuple[Row, tuple[Medium, ...]] | Drop], split: Split, prompts: set[int], advance: Advance | None
+) -> Iterator[Row]:
     for record in stream:
         split.input += 1
         if advance is not None and split.input % 64 == 0:
@@ -168,13 +209,24 @@ def _kept(
             split.dropped[record.reason] += 1
             split.first_drop.setdefault(record.reason, record.where)
             continue
+        row, media = record
         split.kept += 1
-        if record.tally:
-            split.answers[record.tally] += 1
-        prompts.add(hash((record.prompt, record.images, record.audios, record.videos)))
-        yield record
+        if row.tally:
+            split.answers[row.tally] += 1
+        prompts.add(_content(row.prompt, media))
+        yield row
     if advance is not None:
         advance(split.input % 64)
+
+
+def _content(prompt: str, media: tuple[Medium, ...]) -> int:
+    """Equal for rows with the same prompt and media; of inline images the length and the end are looked at."""
+    return hash(
+        (
+            prompt,
+            *(str(content) if isinstance(content, Path) else (len(content), content[-64:]) for _, content in media),
+        )
+    )
 
 
 def _refuse_empty(name: str, split: Split) -> None:
@@ -182,12 +234,29 @@ def _refuse_empty(name: str, split: Split) -> None:
         return
     if not split.input:
         raise InvalidInput(f"split `{name}` has no records, nothing is written")
-    reasons = ", ".join(f"{reason} {count}" for reason, count in split.dropped.most_common())
-    first = next(iter(split.first_drop.items()))
     raise InvalidInput(
-        f"split `{name}` keeps none of its {split.input} records ({reasons}), nothing is written",
-        hint=f"look at {first[1]} ({first[0]}) first",
+        f"split `{name}` keeps none of its {split.input} records ({_reasons(split)}), nothing is written",
+        hint=_look(split),
     )
+
+
+def _refuse_losses(name: str, split: Split, max_drop: float) -> None:
+    lost = split.dropped.total()
+    if lost > max_drop * split.input:
+        raise InvalidInput(
+            f"split `{name}` loses {lost} of its {split.input} records ({_reasons(split)}), more than the "
+            f"{max_drop:.0%} that `--max-drop` allows",
+            hint=f"{_look(split)}; if the loss is meant, --max-drop {min(1.0, lost / split.input + 0.01):.2f}",
+        )
+
+
+def _reasons(split: Split) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in split.dropped.most_common())
+
+
+def _look(split: Split) -> str:
+    reason, _ = split.dropped.most_common(1)[0]
+    return f"look at {split.first_drop[reason]} ({reason}) first"
 
 
 def _shared(seen: dict[str, set[int]]) -> dict[str, int]:

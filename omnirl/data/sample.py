@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+ROW_SCHEMA = "omnirl/row/1"
+"""Name and version of the row; kept in the parquet's key-value metadata under `omnirl.schema`."""
 
 PLACEHOLDERS = {"images": "<image>", "audios": "<audio>", "videos": "<video>"}
 """Media column -> the mark in the prompt's text that stands for one item of it."""
@@ -31,7 +34,7 @@ def schema() -> pa.Schema:
         {
             "data_source": text,
             "prompt": pa.list_(pa.struct({"role": text, "content": text})),
-            "images": pa.list_(pa.struct({"bytes": pa.binary(), "path": text})),
+            "images": pa.list_(pa.struct({"bytes": pa.binary(), "image": text})),
             "audios": pa.list_(text),
             "videos": pa.list_(
                 pa.struct(
@@ -58,8 +61,39 @@ def schema() -> pa.Schema:
                     "details": text,
                 }
             ),
-        }
+        },
+        metadata={"omnirl.schema": ROW_SCHEMA},
     )
+
+
+Kind = Literal["image", "audio", "video", "soundtrack"]
+"""What a media file must be good for; a soundtrack is the first audio stream of a video whose frames are used too."""
+
+
+class Medium(NamedTuple):
+    """One media item of a row: what it must be good for, and the absolute path of its file or its encoded bytes."""
+
+    kind: Kind
+    content: Path | bytes
+
+
+class Row(Protocol):
+    """What a converter yields and a parquet file holds."""
+
+    @property
+    def prompt(self) -> str: ...
+
+    @property
+    def tally(self) -> str: ...
+
+    @staticmethod
+    def schema() -> pa.Schema: ...
+
+    def media(self) -> tuple[Medium, ...]: ...
+
+    def to_row(self) -> dict[str, Any]: ...
+
+    def size_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +104,7 @@ class Image:
     data: bytes | None = None
 
     def to_row(self) -> dict[str, Any]:
-        return {"bytes": self.data, "path": None if self.path is None else str(self.path)}
+        return {"bytes": self.data, "image": None if self.path is None else str(self.path)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +133,8 @@ class Sample:
 
     `prompt` is the user's message with one placeholder per media item, in the order of the items; media paths are
     absolute. `ground_truth` is what the task's scorer compares with. `details` is a JSON text for what only one data
-    set has. `tally` is the label under which the report counts this row; it is not stored.
+    set has. `tally` is the label under which the report counts this row, and `soundtrack` says that the first audio
+    stream of each video is listened to; neither is stored.
     """
 
     data_source: str
@@ -118,7 +153,21 @@ class Sample:
     images: tuple[Image, ...] = ()
     audios: tuple[Path, ...] = ()
     videos: tuple[Video, ...] = ()
+    soundtrack: bool = field(default=False, compare=False)
     tally: str = field(default="", compare=False)
+
+    @staticmethod
+    def schema() -> pa.Schema:
+        return schema()
+
+    def media(self) -> tuple[Medium, ...]:
+        """Every media item of the row, in the order images, audios, videos."""
+        kind: Kind = "soundtrack" if self.soundtrack else "video"
+        return (
+            *(Medium("image", image.data if image.path is None else image.path) for image in self.images),  # type: ignore[arg-type]
+            *(Medium("audio", path) for path in self.audios),
+            *(Medium(kind, video.path) for video in self.videos),
+        )
 
     def to_row(self) -> dict[str, Any]:
         """The row as `schema()` declares it."""

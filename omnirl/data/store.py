@@ -7,21 +7,25 @@ import hashlib
 import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omnirl.data.sample import REQUIRED_COLUMNS, Sample, schema
+from omnirl.data import arrays
+from omnirl.data.sample import REQUIRED_COLUMNS, Row, schema
 from omnirl.errors import EnvironmentLacks, InvalidInput
 from omnirl.files import disk_faults
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-GROUP_BYTES = 64 << 20
+GROUP_BYTES = 16 << 20
 """Bound of one row group: far below the 2 GiB of Arrow's 32-bit offsets, and what a reader must hold at once."""
+_READ_AHEAD_BYTES = 1 << 20
+"""Column chunks are read in pieces of this size; otherwise a row group is held whole, however small the batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ class Staged:
         self.temporary.unlink(missing_ok=True)
 
 
-def write_parquet(path: Path, samples: Iterable[Sample], *, max_group_bytes: int = GROUP_BYTES) -> Written:
+def write_parquet(path: Path, samples: Iterable[Row], *, max_group_bytes: int = GROUP_BYTES) -> Written:
     """Write `samples` to `path` by way of a temporary file beside it.
 
     Raises:
@@ -76,7 +80,7 @@ def write_parquet(path: Path, samples: Iterable[Sample], *, max_group_bytes: int
     return stage_parquet(path, samples, max_group_bytes=max_group_bytes).commit()
 
 
-def stage_parquet(path: Path, samples: Iterable[Sample], *, max_group_bytes: int = GROUP_BYTES) -> Staged:
+def stage_parquet(path: Path, samples: Iterable[Row], *, max_group_bytes: int = GROUP_BYTES) -> Staged:
     """As `write_parquet`, but leaves naming the file to the caller; whatever goes wrong, no temporary file stays."""
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.partial")
     with disk_faults(path):
@@ -84,10 +88,11 @@ def stage_parquet(path: Path, samples: Iterable[Sample], *, max_group_bytes: int
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         _remove_abandoned(path)
         try:
-            rows = _write(temporary, samples, max_group_bytes)
-            _read_back(temporary, path, rows)
-            with temporary.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            rows, declared = _write(temporary, samples, max_group_bytes)
+            with ThreadPoolExecutor(1) as beside:
+                digesting = beside.submit(_sha256, temporary)
+                _read_back(temporary, path, rows, declared)
+                digest = digesting.result()
             return Staged(temporary, Written(path, rows, temporary.stat().st_size, digest))
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -127,7 +132,7 @@ def read_batches(
     """
     import pyarrow.parquet as pq
 
-    with _named_faults(path), pq.ParquetFile(path, pre_buffer=False) as file:
+    with _named_faults(path), pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_AHEAD_BYTES) as file:
         names = None if columns is None else list(columns)
         yield from file.iter_batches(batch_size=batch_rows, columns=names, use_threads=False)
 
@@ -142,32 +147,45 @@ def leaf_paths(path: Path) -> list[str]:
 
 def read_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a file as dictionaries, one batch in memory at a time."""
-    for batch in read_batches(path, columns):
+    for batch in read_batches(path, columns, batch_rows=256):
         yield from batch.to_pylist()
 
 
-def _write(temporary: Path, samples: Iterable[Sample], max_group_bytes: int) -> int:
+def _write(temporary: Path, samples: Iterable[Row], max_group_bytes: int) -> tuple[int, pa.Schema]:
     import pyarrow.parquet as pq
 
+    groups = _groups(samples, max_group_bytes)
     total = 0
     with temporary.open("wb") as file:
-        # Dictionary pages of nested columns are what some Arrow readers stumble over, hence none.
-        writer = pq.ParquetWriter(file, schema(), use_dictionary=False)
+        group = next(groups, [])
+        declared = group[0].schema() if group else schema()
+        leaves = _leaves(declared)
+        inline = {leaf for leaf in leaves if leaf.endswith(".bytes")}
+        # Dictionary pages of nested columns are what some Arrow readers stumble over, hence none. Encoded pictures
+        # neither shrink nor have a least and a greatest worth writing down.
+        writer = pq.ParquetWriter(
+            file,
+            declared,
+            use_dictionary=False,
+            compression={leaf: "NONE" if leaf in inline else "SNAPPY" for leaf in leaves},
+            write_statistics=[leaf for leaf in leaves if leaf not in inline],
+        )
         try:
-            for group in _groups(samples, max_group_bytes):
-                writer.write_table(_table(group, total))
+            while group:
+                writer.write_table(_table(group, total, declared))
                 total += len(group)
+                group = next(groups, [])
             writer.close()
         finally:
             # A writer that failed would try again to write its footer when it is collected, and complain on stderr.
             writer.is_open = False
         file.flush()
         os.fsync(file.fileno())
-    return total
+    return total, declared
 
 
-def _groups(samples: Iterable[Sample], max_group_bytes: int) -> Iterator[list[Sample]]:
-    group: list[Sample] = []
+def _groups(samples: Iterable[Row], max_group_bytes: int) -> Iterator[list[Row]]:
+    group: list[Row] = []
     held = 0
     for sample in samples:
         size = sample.size_bytes()
@@ -180,29 +198,46 @@ def _groups(samples: Iterable[Sample], max_group_bytes: int) -> Iterator[list[Sa
         yield group
 
 
-def _table(group: list[Sample], first_row: int) -> pa.Table:
+def _leaves(declared: pa.Schema) -> list[str]:
+    """The parquet paths of a schema's leaf columns, such as `images.list.element.bytes`."""
     import pyarrow as pa
 
-    faults = (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError)
+    def below(path: str, kind: pa.DataType) -> Iterator[str]:
+        if pa.types.is_list(kind):
+            yield from below(f"{path}.list.element", kind.value_type)
+        elif pa.types.is_struct(kind):
+            for at in range(kind.num_fields):
+                yield from below(f"{path}.{kind.field(at).name}", kind.field(at).type)
+        else:
+            yield path
+
+    return [leaf for field in declared for leaf in below(field.name, field.type)]
+
+
+def _table(group: list[Row], first_row: int, declared: pa.Schema) -> pa.Table:
+    faults = (UnicodeError, OverflowError, TypeError, ValueError)
     try:
-        return pa.Table.from_pylist([sample.to_row() for sample in group], schema=schema())
+        return arrays.table([sample.to_row() for sample in group], declared)
     except faults as error:
         for number, sample in enumerate(group, start=first_row):
             try:
-                pa.Table.from_pylist([sample.to_row()], schema=schema())
+                arrays.table([sample.to_row()], declared)
             except faults as single:
                 raise InvalidInput(f"row {number} does not fit the row schema: {single}") from single
         raise InvalidInput(f"rows from {first_row} on do not fit the row schema: {error}") from error
 
 
-def _read_back(temporary: Path, path: Path, rows: int) -> None:
+def _read_back(temporary: Path, path: Path, rows: int, declared: pa.Schema) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(temporary) as file:
-            read = sum(file.read_row_group(group).num_rows for group in range(file.metadata.num_row_groups))
-            same = file.schema_arrow.equals(schema())
+        # through a memory map, so that pages of pictures are checked where they lie
+        with pq.ParquetFile(temporary, memory_map=True) as file:
+            groups = range(file.metadata.num_row_groups)
+            read = sum(file.read_row_group(group, use_threads=False).num_rows for group in groups)
+            found = file.schema_arrow
+            same = found.equals(declared) and found.metadata == declared.metadata
     except (pa.ArrowException, OSError) as error:
         raise EnvironmentLacks(
             f"`{path}` does not read back after writing: {error}", hint="check the disk, then convert again"
@@ -212,6 +247,11 @@ def _read_back(temporary: Path, path: Path, rows: int) -> None:
             f"`{path}` reads back with {read} of {rows} rows{'' if same else ' and another schema'}",
             hint="check the disk and the installed pyarrow, then convert again",
         )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _remove_abandoned(path: Path) -> None:

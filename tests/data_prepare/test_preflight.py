@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from omnirl.data import store
-from omnirl.data.preflight import check_files
+from omnirl.data.checks.preflight import check_files
+from omnirl.data.preference import Preference
 from omnirl.data.sample import Image, Sample, Video
 
 ALL = ("text", "image", "audio", "video")
@@ -232,6 +233,19 @@ def test_null_prompts_and_rewards_are_named(check):
     rows = [BASE | {"prompt": None}, BASE | {"reward_model": None}, BASE | {"images": [b"x"]}]
     codes = {(code, row) for code, row, _ in check(*rows)}
     assert codes == {("data-prompt-empty", "row 0"), ("data-label-empty", "row 1"), ("data-placeholders", "row 1")}
+
+
+def test_preferences_need_no_ground_truth(tmp_path):
+    pair = Preference(
+        **{"data_source": "p", "modality": "image", "prompt": "<image>?", "path": file(tmp_path / "a.png")},
+        **{"chosen": "good", "rejected": "bad", "win_score": 2.0, "lose_score": 1.0, "ability": "x"},
+        **{"ground_truth": "", "split": "train", "index": 0, "question": "?"},
+    )
+    path = str(tmp_path / "x.parquet")
+    store.write_parquet(Path(path), [pair])
+    assert check_files([path], [path], modalities=ALL, prompts_per_step=1, scorer="none") == ()
+    (found, _) = check_files([path], [path], modalities=["text"], prompts_per_step=1)
+    assert found.code == "data-undeclared-modality"
 
 
 def test_many_rows_take_little_time(check, sample, tmp_path):

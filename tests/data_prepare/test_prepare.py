@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from omnirl.data import store
-from omnirl.data.prepare import prepare
+from omnirl.data.prepare import Checks, prepare
 from omnirl.data.sources import SOURCES, Options, Source, find
 from omnirl.errors import EnvironmentLacks, InvalidInput, UsageMistake
 from tests.conftest import plain_environment
@@ -20,6 +23,7 @@ from tests.conftest import plain_environment
 from .conftest import RECORD
 
 GSM8K = find("gsm8k")
+OUTPUTS = ["manifest.json", "media.jsonl", "report.json", "test.parquet", "train.parquet"]
 
 
 def listed(folder: Path) -> list[str]:
@@ -27,7 +31,9 @@ def listed(folder: Path) -> list[str]:
 
 
 def test_the_report_is_the_documented_document_and_is_stored(gsm8k_input, tmp_path):
-    report = prepare(GSM8K, input=gsm8k_input([RECORD, {}, "", {}]), output=tmp_path / "out").as_dict()
+    report = prepare(
+        GSM8K, input=gsm8k_input([RECORD, {}, "", {}]), output=tmp_path / "out", checks=Checks(max_drop=0.8)
+    ).as_dict()
     assert report["schema"] == "omnirl/data-report/1"
     train = report["splits"]["train"]
     assert (train["input"], train["kept"]) == (4, 1)
@@ -36,8 +42,9 @@ def test_the_report_is_the_documented_document_and_is_stored(gsm8k_input, tmp_pa
     assert train["audio"] == {}
     assert train["output"] == str(tmp_path / "out" / "train.parquet")
     assert report["shared"] == {"train and test": 1}
-    assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
-    assert listed(tmp_path / "out") == ["report.json", "test.parquet", "train.parquet"]
+    stored = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report == stored | {"dry_run": False, "unchanged": False, "probed": 0}
+    assert listed(tmp_path / "out") == OUTPUTS
 
 
 def test_a_bad_second_split_leaves_no_first_one(gsm8k_input, tmp_path):
@@ -69,6 +76,63 @@ def test_a_dry_run_reports_the_same_and_writes_nothing(gsm8k_input, tmp_path):
     assert not (tmp_path / "out").exists()
     real = prepare(GSM8K, input=folder, output=tmp_path / "out").as_dict()
     assert dry == real | {"dry_run": True}
+
+
+def test_the_same_conversion_is_not_done_twice(gsm8k_input, tmp_path):
+    folder = gsm8k_input([RECORD, {}])
+    first = prepare(GSM8K, input=folder, output=tmp_path / "out")
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    again = prepare(GSM8K, input=folder, output=tmp_path / "out")
+    assert again.unchanged
+    assert again.as_dict() == first.as_dict() | {"unchanged": True}
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == written
+    forced = prepare(GSM8K, input=folder, output=tmp_path / "out", force=True)
+    assert not forced.unchanged
+    assert (tmp_path / "out" / "train.parquet").stat().st_mtime_ns != written[tmp_path / "out" / "train.parquet"]
+    with pytest.raises(InvalidInput, match="more than the 25% that `--max-drop` allows"):
+        prepare(GSM8K, input=folder, output=tmp_path / "out", checks=Checks(max_drop=0.25))
+
+
+def _grow(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + json.dumps(RECORD).encode() + b"\n")
+
+
+@pytest.mark.parametrize(
+    "disturb",
+    [
+        lambda original, out: _grow(original / "train.jsonl"),
+        lambda original, out: os.utime(original / "test.jsonl", ns=(1, 1)),
+        lambda original, out: (out / "train.parquet").write_bytes(b"PAR1"),
+        lambda original, out: (out / "test.parquet").unlink(),
+        lambda original, out: (out / "report.json").unlink(),
+        lambda original, out: (out / "report.json").write_text("{}"),
+        lambda original, out: (out / "manifest.json").write_text('{"schema": "omnirl/manifest/1"}'),
+        lambda original, out: (out / "media.jsonl").write_text("{"),
+    ],
+)
+def test_a_conversion_is_done_again_when_anything_differs(disturb, gsm8k_input, tmp_path):
+    folder = gsm8k_input()
+    prepare(GSM8K, input=folder, output=tmp_path / "out")
+    disturb(folder, tmp_path / "out")
+    assert not prepare(GSM8K, input=folder, output=tmp_path / "out").unchanged
+    assert listed(tmp_path / "out") == OUTPUTS
+    assert prepare(GSM8K, input=folder, output=tmp_path / "out").unchanged
+
+
+def test_other_options_are_another_conversion(gsm8k_input, tmp_path):
+    folder = gsm8k_input()
+    prepare(GSM8K, input=folder, output=tmp_path / "out")
+    assert not prepare(GSM8K, input=folder, output=tmp_path / "out", options=Options(seed=3)).unchanged
+
+
+def test_a_split_that_loses_too_much_is_refused(gsm8k_input, tmp_path):
+    folder = gsm8k_input([RECORD, {}, {}])
+    with pytest.raises(InvalidInput, match=r"`train` loses 2 of its 3 records \(invalid_record 2\)") as caught:
+        prepare(GSM8K, input=folder, output=tmp_path / "out")
+    assert "train.jsonl:2" in caught.value.hint
+    assert "--max-drop 0.68" in caught.value.hint
+    assert not (tmp_path / "out").exists()
+    assert prepare(GSM8K, input=folder, output=tmp_path / "out", checks=Checks(max_drop=0.7)).splits["train"].kept == 1
 
 
 def test_progress_adds_up(gsm8k_input, tmp_path):
@@ -139,6 +203,33 @@ def test_the_command_names_mistakes(cli, tmp_path):
 def test_the_command_lists_the_sources(cli):
     assert [entry["name"] for entry in json.loads(cli("data", "list", "--json").stdout)["sources"]] == list(SOURCES)
     assert "gsm8k" in cli("data", "list").stdout
+
+
+def test_a_conversion_that_is_killed_can_be_done_again(tmp_path):
+    """Killed at five moments, then left alone: the files are those of an undisturbed conversion, byte for byte."""
+    folder = tmp_path / "original"
+    folder.mkdir()
+    lines = [json.dumps(RECORD | {"question": f"What is {at} + 3?"}) + "\n" for at in range(20_000)]
+    (folder / "train.jsonl").write_text("".join(lines))
+    (folder / "test.jsonl").write_text("".join(lines[:5000]))
+    words = ["data", "prepare", "gsm8k", "--input", str(folder), "--output"]
+    start = [sys.executable, "-m", "omnirl", *words]
+    began = time.monotonic()
+    subprocess.run([*start, str(tmp_path / "calm")], env=plain_environment(), capture_output=True, check=True)
+    took_s = time.monotonic() - began
+    random = Random(0)
+    killed = 0
+    for _ in range(5):
+        child = subprocess.Popen([*start, str(tmp_path / "out")], env=plain_environment(), stdout=subprocess.DEVNULL)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(random.uniform(0.3, 0.95) * took_s)
+        child.kill()
+        killed += child.wait() == -signal.SIGKILL
+    subprocess.run([*start, str(tmp_path / "out")], env=plain_environment(), capture_output=True, check=True)
+    assert killed
+    assert listed(tmp_path / "out") == OUTPUTS
+    for name in ("train.parquet", "test.parquet", "media.jsonl"):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -94,7 +94,7 @@ def test_media_show_what_the_answer_says(toy_data: Path) -> None:
     for row in rows_of(toy_data, "validation"):
         caption = toy.caption(row["data_source"], row["extra_info"]["question"], row["reward_model"]["ground_truth"])
         if row["images"]:
-            picture = np.asarray(Image.open(row["images"][0]["path"])).astype(int)
+            picture = np.asarray(Image.open(row["images"][0]["image"])).astype(int)
         elif row["videos"]:
             picture, samples, rate_hz = clip(row["videos"][0]["video"])
         else:
@@ -188,13 +188,13 @@ def test_exchanged_media_leave_only_guessing(tmp_path: Path) -> None:
     """A reader that answers from the media alone is right by chance on exchanged ones."""
     make(tmp_path, train=8, validation=256)
     answer = {
-        row["images"][0]["path"]: row["reward_model"]["ground_truth"]
+        row["images"][0]["image"]: row["reward_model"]["ground_truth"]
         for row in rows_of(tmp_path, "validation")
         if row["images"]
     }
     for kind in ("toy/image", "toy/image_audio"):
         rows = [row for row in rows_of(tmp_path, "probe") if row["data_source"] == f"{kind}@shuffled"]
-        right = sum(answer[row["images"][0]["path"]] == row["reward_model"]["ground_truth"] for row in rows)
+        right = sum(answer[row["images"][0]["image"]] == row["reward_model"]["ground_truth"] for row in rows)
         assert len(rows) == 64
         assert 0.1 < right / len(rows) < 0.4
 

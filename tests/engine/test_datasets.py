@@ -11,9 +11,12 @@ import pytest
 from omegaconf import OmegaConf, open_dict
 
 from omnirl.data import store
-from omnirl.data.sample import Image, Sample
+from omnirl.data.sample import Image, Sample, Video
 from omnirl.engine.datasets import OmniDataset
+from omnirl.engine.failures import Failures
+from omnirl.engine.phase import ATTEMPT_DIR
 from omnirl.errors import InvalidInput
+from tests.engine.clips import numbered, tone, write_clip
 from tests.engine.conftest import KINDS
 
 
@@ -88,3 +91,70 @@ def test_long_prompts_are_left_out_and_what_does_not_decode_is_kept(load, questi
 
 def test_nothing_is_left_out_unless_asked_for(load, questionable: Path) -> None:
     assert len(load(questionable, filter_overlong_prompts=False)) == 3
+
+
+@pytest.fixture
+def clips(tmp_path: Path) -> Path:
+    """Four questions on three videos: two on one with sound, one on a mute one, one on a file that is not there."""
+    heard = write_clip(tmp_path / "heard.mp4", numbered(30), sound=tone(3.0))
+    mute = write_clip(tmp_path / "mute.mp4", numbered(30))
+    words = {"data_source": "nextqa", "ground_truth": "1", "ability": "x", "split": "train", "answer": "1"}
+    samples = [
+        Sample(
+            prompt=f"<video>Question {index}?",
+            question="?",
+            index=index,
+            id=f"{path.stem}_{index}",
+            videos=(Video(path, 1.0, 1024, 96 * 64, 32),),
+            **words,
+        )
+        for index, path in enumerate((heard, heard, mute, tmp_path / "gone.mp4"))
+    ]
+    return store.write_parquet(tmp_path / "clips.parquet", samples).path
+
+
+def decoded(dataset: OmniDataset, index: int) -> Any:
+    return asyncio.run(
+        OmniDataset.process_multi_modal_info(dataset[index]["raw_prompt"], image_patch_size=16, config=dataset.config)
+    )
+
+
+def test_a_mute_clip_is_a_named_failure_where_soundtracks_are_listened_to(
+    load, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    monkeypatch.setenv(ATTEMPT_DIR, str(tmp_path))
+    failures = Failures()
+    with caplog.at_level(logging.WARNING, logger="omnirl.engine.datasets"):
+        dataset = load(clips)
+    assert len(dataset) == 4
+    assert "mute.mp4` has no audio stream; the prompt is kept, and fails when it is drawn" in caplog.text
+    assert len(decoded(dataset, 0)[2]) == 1
+    assert failures.new() == []  # none has been drawn that fails
+    expected = [
+        f"row of `nextqa`, index 2, id `mute_2`: `{tmp_path}/mute.mp4` has no audio stream",
+        f"row of `nextqa`, index 3, id `gone_3`: cannot decode video of `{tmp_path}/gone.mp4`: ",
+    ]
+    for index, words in zip((2, 3), expected, strict=True):
+        with pytest.raises(InvalidInput) as caught:
+            decoded(dataset, index)
+        assert caught.value.message.startswith(words)
+    found = failures.new()
+    assert len(found) == 2
+    assert all(line.startswith(words) for line, words in zip(found, expected, strict=True))
+
+
+def test_without_soundtracks_a_mute_clip_is_as_good_as_any(load, clips: Path) -> None:
+    images, videos, audios = decoded(load(clips, soundtrack=False, filter_overlong_prompts=False), 2)
+    assert (images, len(videos), audios) == (None, 1, None)
+
+
+def test_rows_share_what_they_show(load, clips: Path) -> None:
+    dataset = load(clips, filter_overlong_prompts=False)
+    assert decoded(dataset, 0) is decoded(dataset, 1)
+
+
+def test_marks_that_do_not_fit_name_the_row(load, tmp_path: Path) -> None:
+    words = {"data_source": "x", "ground_truth": "1", "ability": "x", "split": "train", "question": "?", "answer": "1"}
+    path = store.write_parquet(tmp_path / "rows.parquet", [Sample(prompt="<audio>What?", index=7, **words)]).path
+    with pytest.raises(InvalidInput, match="row of `x`, index 7: the prompt names 1 `<audio>` and the row holds 0"):
+        load(path, filter_overlong_prompts=False)[0]

@@ -12,7 +12,8 @@ from verl.utils.model import extract_multi_modal_inputs
 from verl.utils.tokenizer import build_multimodal_processor_inputs
 
 from omnirl.engine.processor import OmniProcessor
-from tests.engine.conftest import KINDS
+from tests.engine.clips import numbered, tone, write_clip, write_sound
+from tests.engine.conftest import KINDS, positions
 
 FEATURES = {
     "text": set(),
@@ -143,3 +144,121 @@ def test_verls_model_configuration_carries_it(config: Any) -> None:
     assert made.model_type == "omni_model"
     assert isinstance(made.processor, OmniProcessor)
     assert made.processor.chat_template == made.tokenizer.chat_template
+
+
+def row(text: str, **fields: Any) -> dict[str, Any]:
+    empty: dict[str, Any] = {"images": [], "audios": [], "videos": []}
+    return {"prompt": [{"role": "user", "content": text}], **empty, **fields}
+
+
+@pytest.mark.parametrize(("samples", "frames"), [(31 * 16_000, 3100), (16_001, 101), (1, 2)])
+def test_sound_of_any_length_is_heard_to_its_end(
+    processor: Any, config: Any, ask, tmp_path: Path, samples: int, frames: int
+) -> None:
+    """The feature extractor cuts at 30 s unless told not to; the trainer's side and the rollout's must both not."""
+    from omnirl.engine.rollout.sampling import Sampling
+    from omnirl.engine.rollout.server import HFServer, _Request
+
+    path = write_sound(tmp_path / "a.wav", tone(samples / 16_000, hz=440), 16_000, "pcm_s16le")
+    question = ask(row("<audio>What?", audios=[str(path)]))
+    inputs = call(processor, question)
+    assert inputs["feature_attention_mask"].sum(-1).tolist() == [frames]
+    assert inputs["input_features"].shape == (1, 128, frames)
+    tokens = (inputs["input_ids"] == processor.tokenizer.convert_tokens_to_ids(processor.audio_token)).sum()
+    assert tokens == frames // 100 * 13 + (frames % 100 > 0)
+
+    server = HFServer(config.actor_rollout_ref.rollout, config.actor_rollout_ref.model, 0)
+    media = {"images": None, "videos": None, "audio": question["audio"], "mm_processor_kwargs": None}
+    request = _Request(inputs["input_ids"][0].tolist(), media, Sampling(1), answer=None)  # type: ignore[arg-type]
+    prompt = server._prompt(request)
+    for name in ("input_features", "feature_attention_mask"):
+        assert torch.equal(prompt.features[name], inputs[name])
+    assert torch.equal(prompt.positions, positions(processor, request.prompt_ids, inputs))
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 3), (3, 5), (1, 200), (200, 1)])
+def test_pictures_of_any_size(processor: Any, ask, tmp_path: Path, size: tuple[int, int]) -> None:
+    from PIL import Image
+
+    path = tmp_path / "small.png"
+    Image.new("RGB", size, (255, 0, 0)).save(path)
+    inputs = call(processor, ask(row("<image>What?", images=[{"image": str(path), "bytes": None}])))
+    ((_, height, width),) = inputs["image_grid_thw"].tolist()
+    assert (height > width) == (size[1] > size[0])
+    tokens = (inputs["input_ids"] == processor.tokenizer.convert_tokens_to_ids(processor.image_token)).sum()
+    assert tokens == height * width // 4
+    red, green, blue = inputs["pixel_values"].reshape(height * width, 3, -1).mean((0, 2)).tolist()
+    assert (red, green, blue) == pytest.approx((1, -1, -1), abs=1e-3)
+
+
+@pytest.mark.parametrize("times_ms", [None, [*range(0, 30_000, 100), *range(30_000, 60_001, 1000)]])
+def test_frames_and_soundtrack_of_a_minute_keep_time(
+    processor: Any, thinker: Any, ask, tmp_path: Path, times_ms: list[int] | None
+) -> None:
+    """32 frames of a minute at less than one a second, at a constant and at a changing rate."""
+    pictures = numbered(len(times_ms) if times_ms else 240, 32, 32)
+    path = write_clip(tmp_path / "minute.mp4", pictures, rate=4, times_ms=times_ms, sound=tone(60.0))
+    item = {"video": str(path), "fps": 1.0, "min_pixels": 1024, "max_pixels": 1024, "max_frames": 32}
+    question = ask(row("<video>What?", videos=[item]))
+    ((frames, metadata),) = question["videos"]
+    assert len(frames) == 32
+    inputs = call(processor, question)
+    last_s = metadata["frames_indices"][-1] / metadata["fps"]
+    assert last_s == pytest.approx(60 if times_ms else 59.75, abs=0.3)
+    assert inputs["video_second_per_grid"].tolist() == pytest.approx([2 * last_s / 31], rel=1e-3)
+
+    ids = inputs["input_ids"][0].tolist()
+    temporal = positions(processor, ids, inputs)[1]
+    theirs, _ = thinker.get_rope_index(
+        input_ids=inputs["input_ids"],
+        attention_mask=torch.ones_like(inputs["input_ids"]),
+        video_grid_thw=inputs["video_grid_thw"],
+        **processor.get_rope_index_kwargs(inputs),
+    )
+    assert torch.equal(temporal, theirs[0, 0].long())
+    video_id, audio_id = processor.tokenizer.convert_tokens_to_ids([processor.video_token, processor.audio_token])
+    shown = temporal[[at for at, token in enumerate(ids) if token == video_id]]
+    heard = temporal[[at for at, token in enumerate(ids) if token == audio_id]]
+    per_second = processor.config.position_id_per_seconds
+    assert len(shown) == 16
+    assert len(heard) >= 60 * per_second
+    per_grid = inputs["video_second_per_grid"].item() * per_second
+    for grid in range(16):
+        second = metadata["frames_indices"][2 * grid] / metadata["fps"]
+        # audio has a position for each thirteenth of a second
+        sound = heard[round(second * 13)] - heard[0]
+        assert abs((shown[grid] - shown[0]) - sound) <= 0.2 * per_grid + 1, second
+
+
+def test_a_batch_of_clips_with_and_without_sound(processor: Any, thinker: Any, tmp_path: Path) -> None:
+    """Sound is a matter of the prompt, not of the batch."""
+    from omnirl.engine import media
+    from omnirl.engine.rollout.sampling import Prompt, Sampler, Sampling
+    from omnirl.engine.thinker import media_token_ids
+
+    prompts = []
+    for name, sound in (("heard", tone(2.0)), ("mute", None), ("click", tone(1 / 16_000))):
+        path = write_clip(tmp_path / f"{name}.mp4", numbered(20, 32, 32), sound=sound)
+        item = {"video": str(path), "fps": 2.0, "min_pixels": 1024, "max_pixels": 1024, "max_frames": 4}
+        chat = media.messages(row("<video>What?", videos=[item]), soundtrack=sound is not None)
+        images, videos, audios = media.load(chat)
+        text = processor.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        inputs = call(processor, {"text": [text], "images": images, "videos": videos, "audio": audios})
+        ids = inputs.pop("input_ids")[0].tolist()
+        features = {key: value for key, value in inputs.items() if key not in TOKENS}
+        assert ("input_features" in features) == (sound is not None)
+        prompts.append(Prompt(ids, positions(processor, ids, features), features, name.encode()))
+    tokenizer = processor.tokenizer
+    sampler = Sampler(
+        thinker,
+        end_ids=[tokenizer.eos_token_id],
+        banned_ids=media_token_ids(thinker.config),
+        pad_id=tokenizer.pad_token_id,
+        seed=0,
+    )
+    greedy = Sampling(max_tokens=4, temperature=0)
+    together = sampler.sample(prompts, greedy)
+    for prompt, answer in zip(prompts, together, strict=True):
+        (alone,) = sampler.sample([prompt], greedy)
+        assert alone.token_ids == answer.token_ids
+        assert alone.log_probs == pytest.approx(answer.log_probs, abs=1e-4)

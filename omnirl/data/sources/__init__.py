@@ -2,10 +2,12 @@
 
 A source module has one function::
 
-    def splits(input: Path | None, output: Path, options: Options) -> Iterator[tuple[str, Iterator[Sample | Drop]]]
+    def splits(input: Path | None, output: Path, options: Options) -> Iterator[tuple[str, Iterator[Row | Drop]]]
 
-It yields each split's name (the parquet's stem) with the stream of its records. A stream is read to its end before
-the next split is asked for. A source that makes its own media writes them below `output`, which exists.
+It yields each split's name (the parquet's path below `output` without `.parquet`) with the stream of its records. A
+stream is read to its end before the next split is asked for. A source checks what a record says; whether the media
+files that it names are there and decode is judged afterwards, for all sources in one way. A source that makes its own
+media writes them below `output`, which exists.
 """
 
 from __future__ import annotations
@@ -18,18 +20,37 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, cast
 
-from omnirl.data.sample import Drop, Sample
+from omnirl.data.sample import Drop, Row
 from omnirl.errors import EnvironmentLacks, UsageMistake
 
-Splits = Iterator[tuple[str, Iterator[Sample | Drop]]]
+Splits = Iterator[tuple[str, Iterator[Row | Drop]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How frames are taken from a video: frames a second, pixels per frame after resizing, and most frames.
+
+    The pixel bounds are 32 and 128 squares of 28 x 28, as NExT-QA's recipe documents them.
+    """
+
+    fps: float = 1.0
+    min_pixels: int = 32 * 28 * 28
+    max_pixels: int = 128 * 28 * 28
+    max_frames: int = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user may vary in a conversion; `rows` overrides the rows per split of a source that makes its own."""
+    """What the user may vary in a conversion.
 
-    seed: int = 0
+    `seed` None is the source's own; `rows` overrides the rows per split of a source that makes its own data. With
+    `allow_outside` the names and links of media may lead out of the input folder. `video` is how videos are sampled.
+    """
+
+    seed: int | None = None
     rows: Mapping[str, int] = field(default_factory=dict)
+    allow_outside: bool = False
+    video: Sampling = Sampling()
 
 
 class SplitsFunction(Protocol):
@@ -38,12 +59,17 @@ class SplitsFunction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A data set by name; `layout` says what its input folder holds, or is empty when the source makes its own data."""
+    """A data set by name.
+
+    `layout` says what its input folder holds, or is empty when the source makes its own data; `reads` are the patterns
+    of the files in it, media apart, that decide what comes out.
+    """
 
     name: str
     summary: str
     module: str
     layout: str = ""
+    reads: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     """Modules beyond the base install, which the extra `train` brings."""
 
@@ -68,6 +94,36 @@ SOURCES = {
             "school maths word problems with a number as the answer",
             "omnirl.data.sources.gsm8k",
             layout="train.jsonl and test.jsonl, or train*.parquet and test*.parquet",
+            reads=("train*.jsonl", "test*.jsonl", "train*.parquet", "test*.parquet"),
+        ),
+        Source(
+            "mmk12",
+            "school mathematics and science with a picture, answered by a number, a formula or a letter",
+            "omnirl.data.sources.mmk12",
+            layout="train-*.parquet and test-*.parquet",
+            reads=("train*.parquet", "test*.parquet"),
+        ),
+        Source(
+            "avqa",
+            "questions about a picture and a sound, with lettered options (AVQA-R1-6K)",
+            "omnirl.data.sources.avqa",
+            layout="AVQA_R1/train/omni_rl_format_train.json and AVQA_R1/valid/omni_rl_format_valid.json",
+            reads=("train/*.json", "valid/*.json", "AVQA_R1/train/*.json", "AVQA_R1/valid/*.json"),
+        ),
+        Source(
+            "nextqa",
+            "questions about videos with their soundtracks, with five options",
+            "omnirl.data.sources.nextqa",
+            layout="NextQA/repo/{train.csv,val.csv,map_vid_vidorID.json} and NextQA/NExTVideo/<dir>/<id>.mp4",
+            reads=("repo/*.csv", "repo/*.json", "NextQA/repo/*.csv", "NextQA/repo/*.json"),
+        ),
+        Source(
+            "omni-preference",
+            "pairs of answers about images, videos and sounds, of which one is preferred",
+            "omnirl.data.sources.omni_preference",
+            layout="dataset_jsonl/{image,video,audio}/final_rl_data.jsonl, rlaif-v-dataset, video-dataset, audio_files",
+            # a sound is looked for by its name alone, so every file there counts
+            reads=("dataset_jsonl/*/final_rl_data.jsonl", "audio_files/**/*"),
         ),
         Source(
             "toy",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,32 +9,29 @@ from typing import Any
 
 from omnirl.data import store
 from omnirl.data.sample import PLACEHOLDERS, Drop, Sample
-from omnirl.data.sources import Options, Splits
-from omnirl.errors import EnvironmentLacks, InvalidInput
+from omnirl.data.sources import Options, Splits, shards
+from omnirl.data.sources.records import is_clean, json_lines
 
 SPLITS = ("train", "test")
 INSTRUCTION = "Think step by step and end with the final answer in the form `#### <number>`."
-MAX_LINE_BYTES = 1 << 20
-"""A longer line is no word problem; it is skipped without being held in memory."""
 
 _FIELDS = ("question", "answer")
 _NUMBER = re.compile(r"-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?")
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_UTF8_MARK = b"\xef\xbb\xbf"
 
 
 def splits(input: Path | None, output: Path, options: Options) -> Splits:
     """The two official splits, in their order and whole.
 
-    Raises InvalidInput when a split's file is missing, is UTF-16, is one JSON array, or cannot be read as parquet.
+    Raises InvalidInput when a split's file is missing, is not UTF-8, is one JSON array, or cannot be read as parquet.
     """
     assert input is not None  # the registry says that this source needs it
-    found = {split: _files(input, split) for split in SPLITS}
-    missing = [split for split in SPLITS if not found[split]]
-    if missing:
-        raise InvalidInput(
-            f"`{input}` has no `{missing[0]}.jsonl` and no `{missing[0]}*.parquet`", hint=_where_else(input, missing[0])
-        )
+    found = shards.find(
+        input,
+        SPLITS,
+        _files,
+        wanted="no `{split}.jsonl` and no `{split}*.parquet`",
+        layout="train.jsonl and test.jsonl, or train*.parquet and test*.parquet",
+    )
     for split, files in found.items():
         yield split, _read(files, split)
 
@@ -51,7 +47,7 @@ def convert(record: Any, split: str, index: int, where: str) -> Sample | Drop:
     question, answer = (record.get(name) for name in _FIELDS)
     if not isinstance(question, str) or not isinstance(answer, str):
         return Drop("invalid_record", where)
-    if not _is_clean(question) or not _is_clean(answer):
+    if not is_clean(question) or not is_clean(answer):
         return Drop("invalid_text", where)
     if not question.strip():
         return Drop("empty_question", where)
@@ -78,97 +74,26 @@ def convert(record: Any, split: str, index: int, where: str) -> Sample | Drop:
 
 def _files(folder: Path, split: str) -> list[Path]:
     lines = folder / f"{split}.jsonl"
-    if lines.is_file():
-        return [lines]
-    whole = folder / f"{split}.parquet"
-    return [whole] if whole.is_file() else sorted(folder.glob(f"{split}-*.parquet"))
-
-
-def _where_else(folder: Path, split: str) -> str:
-    for child in sorted(folder.iterdir()):
-        if child.is_dir() and _files(child, split):
-            return f"`--input {child}` has it"
-    return "the input holds train.jsonl and test.jsonl, or train*.parquet and test*.parquet"
+    return [lines] if lines.is_file() else shards.parquet_files(folder, split)
 
 
 def _read(files: list[Path], split: str) -> Iterator[Sample | Drop]:
     index = 0
     for path in files:
-        records = _lines(path) if path.suffix == ".jsonl" else _rows(path)
+        records = json_lines(path) if path.suffix == ".jsonl" else _rows(path)
         for where, record in records:
             yield record if isinstance(record, Drop) else convert(record, split, index, where)
             index += 1
-
-
-def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        with path.open("rb") as file:
-            start = file.read(3)
-            if start.startswith(_UTF16):
-                raise InvalidInput(
-                    f"`{path}` is UTF-16, not UTF-8", hint=f"iconv -f UTF-16 -t UTF-8 {path} > {path.stem}.utf8.jsonl"
-                )
-            file.seek(len(_UTF8_MARK) if start == _UTF8_MARK else 0)
-            number = 0
-            while line := file.readline(MAX_LINE_BYTES + 1):
-                number += 1
-                where = f"{path.name}:{number}"
-                if len(line) > MAX_LINE_BYTES:
-                    while line and not line.endswith(b"\n"):
-                        line = file.readline(MAX_LINE_BYTES)
-                    yield where, Drop("too_long", where)
-                    continue
-                if number == 1:
-                    _refuse_array(path, line)
-                yield where, _parse(line, where)
-    except OSError as error:
-        raise EnvironmentLacks(f"`{path}` cannot be read: {error.strerror}", hint=f"ls -l {path}") from error
-
-
-def _refuse_array(path: Path, line: bytes) -> None:
-    if re.match(rb"\s*\[\s*(\{|$)", line):
-        raise InvalidInput(
-            f"`{path}` is one JSON array, not one JSON object a line", hint=f"jq -c '.[]' {path} > lines.jsonl"
-        )
-
-
-def _parse(line: bytes, where: str) -> Any:
-    """The line's JSON value, or the Drop that says why there is none."""
-    if not line.strip():
-        return Drop("empty_line", where)
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError:
-        return Drop("invalid_text", where)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return Drop("invalid_json", where)
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:
     store.inspect(path, required=_FIELDS)
     number = 0
     for batch in store.read_batches(path, _FIELDS):
-        columns = [batch.column(batch.schema.get_field_index(name)) for name in _FIELDS]
-        for question, answer in zip(*columns, strict=True):
-            where = f"{path.name}:row {number}"
+        columns = [shards.texts(batch.column(batch.schema.get_field_index(name))) for name in _FIELDS]
+        for values in zip(*columns, strict=True):
+            yield f"{path.name}:row {number}", dict(zip(_FIELDS, values, strict=True))
             number += 1
-            try:
-                record: Any = {"question": question.as_py(), "answer": answer.as_py()}
-            except (UnicodeDecodeError, ValueError, OverflowError):
-                record = Drop("invalid_text", where)
-            yield where, record
-
-
-def _is_clean(text: str) -> bool:
-    if "\0" in text:
-        return False
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _kind(number: str) -> str:

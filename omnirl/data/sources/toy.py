@@ -85,10 +85,11 @@ def splits(input: Path | None, output: Path, options: Options) -> Splits:
             raise UsageMistake(f"`{name}` needs at least {2 * len(KINDS)} rows, two of each kind, and not {count}")
     media = output / "media"
     media.mkdir(parents=True, exist_ok=True)
+    seed = options.seed or 0
     rows = ROWS | dict(options.rows)
     for split, count in rows.items():
-        yield split, _questions(media, options.seed, split, count)
-    yield "probe", _exchanged(media, options.seed, rows["validation"])
+        yield split, _questions(media, seed, split, count)
+    yield "probe", _exchanged(media, seed, rows["validation"])
 
 
 def caption(data_source: str, question: str, ground_truth: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from omnirl.data import store
-from omnirl.data.columns import Scan, scan
+from omnirl.data.checks.columns import Scan, is_preference, required, scan
 from omnirl.data.sample import PLACEHOLDERS
 from omnirl.errors import InvalidInput, OmniError, Problem
 from omnirl.reward import score
@@ -42,8 +43,9 @@ def check_files(
         for name in files:
             path = Path(name).expanduser()
             try:
-                facts = store.inspect(path)
-                found = scan(path)
+                facts = store.inspect(path, required=())
+                store.inspect(path, required=required(facts.columns))
+                found = scan(path, labels=not is_preference(facts.columns))
             except OmniError as error:
                 problems.append(Problem("data-unreadable", error.message, key=key, where=name, hint=error.hint))
                 train_rows = None if key == "data.train" else train_rows
@@ -106,7 +108,7 @@ def _judge(found: Scan, key: str, name: str, modalities: Sequence[str], scorer: 
 def _media(found: Scan, key: str, name: str) -> Iterator[Problem]:
     faults: dict[str, list[tuple[str, int]]] = {}
     for path, row in sorted(found.media.items(), key=lambda item: item[1]):
-        fault = _media_fault(path)
+        fault = media_fault(path)
         if fault:
             faults.setdefault(fault, []).append((path, row))
     for fault, items in faults.items():
@@ -121,7 +123,8 @@ def _media(found: Scan, key: str, name: str) -> Iterator[Problem]:
         )
 
 
-def _media_fault(name: str) -> str:
+def media_fault(name: str) -> str:
+    """What is wrong with the path of a media file; empty when there is a file with something in it."""
     path = Path(name)
     if not path.is_absolute():
         return "without an absolute path"
@@ -129,7 +132,7 @@ def _media_fault(name: str) -> str:
         status = path.stat()
     except (OSError, ValueError):  # ValueError: a NUL in the path
         return "missing"
-    if not path.is_file():
+    if not stat.S_ISREG(status.st_mode):
         return "not a file"
     return "" if status.st_size else "empty"
 

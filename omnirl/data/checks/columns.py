@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omnirl.data import store
-from omnirl.data.sample import PLACEHOLDERS
+from omnirl.data.sample import PLACEHOLDERS, REQUIRED_COLUMNS
 from omnirl.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+PREFERENCE_COLUMNS = ("prompt", "chosen", "rejected", "win_score", "lose_score")
+"""What a file of preferences has: two candidates instead of a ground truth."""
+
 _PATH_FIELDS = ("path", "image", "audio", "video")
-_HINT = "`omnirl data prepare` writes it as omnirl reads it"
+_ROWS_AT_ONCE = 128
+HINT = "`omnirl data prepare` writes it as omnirl reads it"
+
+
+_MESSAGES = "not a list of messages with `role` and `content`"
+_EXPECTED = {
+    "data_source": "not text",
+    "prompt": _MESSAGES,
+    "images": "not a list",
+    "audios": "not a list",
+    "videos": "not a list",
+    "reward_model": "without a `ground_truth`",
+    "extra_info": "not a struct",
+    "chosen": "neither text nor a message",
+    "rejected": "neither text nor a message",
+    "win_score": "not a number",
+    "lose_score": "not a number",
+}
 
 
 @dataclass(slots=True)
@@ -53,15 +74,15 @@ class Scan:
     used: set[str] = field(default_factory=set)
 
 
-def scan(path: Path) -> Scan:
-    """Read the columns that matter, batch by batch.
+def scan(path: Path, *, labels: bool = True) -> Scan:
+    """Read the columns that matter, batch by batch; without `labels` no ground truth is looked at.
 
     Inline bytes are read only where an item has no path. Raises InvalidInput when a page cannot be decoded or a column
     has a type that no row of ours has.
     """
     leaves = store.leaf_paths(path)
     chosen = {column: _cheap_leaves(leaves, column) for column in PLACEHOLDERS}
-    wanted = ["prompt", "reward_model", *(leaf for column in chosen.values() for leaf in column)]
+    wanted = ["prompt", *(["reward_model"] if labels else []), *(leaf for column in chosen.values() for leaf in column)]
     outcome = Scan()
     pathless: set[str] = set()
     for batch in store.read_batches(path, wanted):
@@ -74,11 +95,96 @@ def scan(path: Path) -> Scan:
                 if not _note_paths(outcome, array):
                     pathless.add(column)
         _note_prompts(outcome, batch, items)
-        _note_labels(outcome, batch)
+        if labels:
+            _note_labels(outcome, batch)
         outcome.rows += batch.num_rows
     for column in pathless:
         _note_hollow(outcome, path, column)
     return outcome
+
+
+def required(columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that a file must have, by what it is: rows with a ground truth, or preferences."""
+    return PREFERENCE_COLUMNS if is_preference(columns) else REQUIRED_COLUMNS
+
+
+def is_preference(columns: Sequence[str]) -> bool:
+    """Whether a file with these columns holds preferences."""
+    return {"chosen", "rejected"} <= set(columns)
+
+
+def misfits(path: Path) -> dict[str, str]:
+    """Columns that are missing or hold another type than a row of ours could have, each with what is wrong."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        found = {name: file.schema_arrow.field(name).type for name in file.schema_arrow.names}
+    preference = is_preference(tuple(found))
+    wrong = {name: f"the column `{name}` is missing" for name in required(tuple(found)) if name not in found}
+    fits: dict[str, Callable[[pa.DataType], bool]] = {
+        "data_source": _is_text,
+        "prompt": lambda kind: _is_list(kind) and _is_message(kind.value_type),
+        "images": lambda kind: _is_list(kind) or pa.types.is_null(kind),
+        "audios": lambda kind: _is_list(kind) or pa.types.is_null(kind),
+        "videos": lambda kind: _is_list(kind) or pa.types.is_null(kind),
+        "reward_model": lambda kind: (
+            pa.types.is_struct(kind) and (preference or kind.get_field_index("ground_truth") >= 0)
+        ),
+        "extra_info": lambda kind: pa.types.is_struct(kind) or pa.types.is_null(kind),
+        "chosen": _is_candidate,
+        "rejected": _is_candidate,
+        "win_score": lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind),
+        "lose_score": lambda kind: pa.types.is_floating(kind) or pa.types.is_integer(kind),
+    }
+    for name, fitting in fits.items():
+        if name in found and not fitting(found[name]):
+            wrong[name] = f"the column `{name}` is {str(found[name])[:120]}, {_EXPECTED[name]}"
+    return wrong
+
+
+def read_rows(
+    path: Path, columns: Sequence[str], rows: Sequence[int] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Row numbers with their rows, a few at a time; `columns` that the file lacks are left out.
+
+    Args:
+        rows: the sorted numbers of the rows wanted; all of them when None. Row groups without any are not read.
+
+    Raises:
+        InvalidInput: a page or a text cannot be decoded.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            names = [name for name in columns if name in file.schema_arrow.names]
+            first = 0
+            for group in range(file.metadata.num_row_groups):
+                held = file.metadata.row_group(group).num_rows
+                if rows is None or _within(rows, first, held):
+                    batches = file.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=names, use_threads=False)
+                    yield from _numbered(batches, first, rows)
+                first += held
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise InvalidInput(f"`{path}` cannot be decoded: {said}", hint=HINT) from error
+
+
+def _numbered(
+    batches: Iterator[pa.RecordBatch], first: int, rows: Sequence[int] | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    for batch in batches:
+        wanted = range(first, first + batch.num_rows) if rows is None else _within(rows, first, batch.num_rows)
+        if wanted:
+            taken = batch if rows is None else batch.take([number - first for number in wanted])
+            yield from zip(wanted, taken.to_pylist(), strict=True)
+        first += batch.num_rows
+
+
+def _within(rows: Sequence[int], first: int, count: int) -> Sequence[int]:
+    return rows[bisect_left(rows, first) : bisect_left(rows, first + count)]
 
 
 def _cheap_leaves(leaves: Sequence[str], column: str) -> list[str]:
@@ -101,7 +207,7 @@ def _lengths(array: pa.Array | None, column: str, rows: int) -> list[int]:
     if array is None:
         return [0] * rows
     if not _is_list(array.type):
-        raise InvalidInput(f"`{column}` is {array.type}, not a list", hint=_HINT)
+        raise InvalidInput(f"`{column}` is {array.type}, not a list", hint=HINT)
     lengths: list[int] = pc.fill_null(pc.list_value_length(array), 0).to_pylist()
     return lengths
 
@@ -173,10 +279,10 @@ def _note_prompts(outcome: Scan, batch: pa.RecordBatch, items: dict[str, list[in
     prompt = batch.column(batch.schema.get_field_index("prompt"))
     message = prompt.type.value_type if _is_list(prompt.type) else None
     if message is None or not pa.types.is_struct(message) or message.get_field_index("content") < 0:
-        raise InvalidInput(f"`prompt` is {prompt.type}, not a list of messages", hint=_HINT)
+        raise InvalidInput(f"`prompt` is {prompt.type}, not a list of messages", hint=HINT)
     content = pc.struct_field(pc.list_flatten(prompt), "content")
     if not _is_text(content.type):
-        raise InvalidInput(f"the content of `prompt` is {content.type}, not text", hint=_HINT)
+        raise InvalidInput(f"the content of `prompt` is {content.type}, not text", hint=HINT)
     owner = pc.list_parent_indices(prompt)
     words = pc.cast(_not_empty(pc.utf8_trim_whitespace(content)), pa.int64())
     for row, said in enumerate(_sums(owner, words, batch.num_rows)):
@@ -198,7 +304,7 @@ def _note_labels(outcome: Scan, batch: pa.RecordBatch) -> None:
 
     reward = batch.column(batch.schema.get_field_index("reward_model"))
     if not pa.types.is_struct(reward.type) or reward.type.get_field_index("ground_truth") < 0:
-        raise InvalidInput(f"`reward_model` is {reward.type}, without a `ground_truth`", hint=_HINT)
+        raise InvalidInput(f"`reward_model` is {reward.type}, without a `ground_truth`", hint=HINT)
     for row, label in enumerate(pc.struct_field(reward, "ground_truth").to_pylist(), start=outcome.rows):
         said = label.strip() if isinstance(label, str) else label
         if said is None or said in ("", [], {}):
@@ -233,6 +339,18 @@ def _is_text(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_message(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if not pa.types.is_struct(kind):
+        return False
+    return all(kind.get_field_index(name) >= 0 and _is_text(kind.field(name).type) for name in ("role", "content"))
+
+
+def _is_candidate(kind: pa.DataType) -> bool:
+    return _is_text(kind) or _is_message(kind) or (_is_list(kind) and _is_message(kind.value_type))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
