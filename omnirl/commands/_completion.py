@@ -1,15 +1,21 @@
 """What the shell offers after TAB: names of recipe files, and settings from the schema file beside them.
 
-Nothing here reads a recipe or imports pydantic: a TAB must not take longer than typing.
+Nothing here parses a recipe or imports pydantic: a TAB must not take longer than typing.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from omnirl.recipe.search import names, search_path, shipped
+from omnirl.recipe.search import find, names, search_path, shipped
+
+_ON = re.compile(r"^\s*\[\s*on\.([\w-]+)", re.MULTILINE)
+"""The head of a table for some hardware, close enough for a shell."""
 
 
 def tasks(incomplete: str) -> list[str]:
@@ -30,6 +36,21 @@ def algos(incomplete: str) -> list[str]:
 def tunes(incomplete: str) -> list[str]:
     """Ways of tuning on the search path."""
     return _starting("tune", incomplete)
+
+
+def sides(incomplete: str) -> list[str]:
+    """What `recipe diff` compares: `TASK/`, then `TASK/HARDWARE`; runs as well."""
+    folders = search_path()
+    task, slash, rest = incomplete.partition("/")
+    if slash:
+        file = find(task, folders)
+        text = file.read_text(encoding="utf-8", errors="replace") if file else ""
+        there = dict.fromkeys(_ON.findall(text))
+        return [f"{task}/{name}" for name in sorted(there) if name.startswith(rest)]
+    from omnirl.run.record import runs
+
+    made = [run.name for run in runs(Path(os.environ.get("OMNIRL_RUNS") or "runs"))]
+    return [word for word in (*(f"{name}/" for name in names(folders)), *made) if word.startswith(incomplete)]
 
 
 def settings(incomplete: str) -> list[str]:

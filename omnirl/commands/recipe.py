@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from omnirl import console
-from omnirl.commands import _completion
+from omnirl.commands import _completion, _recipe_diff, _recipe_new, _recipe_render, _recipe_variables, _training
 from omnirl.errors import InvalidInput, Problem, UsageMistake
 
 if TYPE_CHECKING:
     from omnirl.recipe.layers import Setting
 
-app = typer.Typer(help="List, show and check recipes.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="List, show, check, compare and make recipes.", no_args_is_help=True, rich_markup_mode=None)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Algo = Annotated[str | None, typer.Option(metavar="NAME", help="Algorithm.", autocompletion=_completion.algos)]
 Tune = Annotated[str | None, typer.Option(metavar="NAME", help="lora or full.", autocompletion=_completion.tunes)]
+TaskName = Annotated[str, typer.Argument(metavar="TASK", autocompletion=_completion.tasks)]
+OnHardware = Annotated[str, typer.Option("--on", metavar="HARDWARE", autocompletion=_completion.hardware)]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
@@ -35,6 +37,25 @@ SHOW_EXAMPLES = """\b
 Examples:
   omnirl recipe show gsm8k --on h800x4 --origin
   omnirl recipe show toy --on cpu --tune lora --set 'train.steps = 3'
+"""
+DIFF_EXAMPLES = """\b
+A and B are each TASK/HARDWARE, if wanted with an algorithm or a tuning, or a run's name or folder.
+
+Examples:
+  omnirl recipe diff gsm8k/h800x4 avqa/h800x4
+  omnirl recipe diff avqa/h800x4 avqa/h800x4/dapo
+  omnirl recipe diff toy/cpu quickstart-1
+"""
+NEW_EXAMPLES = """\b
+Examples:
+  omnirl recipe new mine --from gsm8k --on h800x4
+  omnirl recipe show mine --on h800x4 --origin
+"""
+RENDER_EXAMPLES = """\b
+Examples:
+  omnirl recipe render gsm8k --on h800x4
+  omnirl recipe render nextqa --on ascend910c-x16 --format shell > nextqa.sh
+  omnirl recipe render gsm8k --on h800x4 --format yaml --set 'train.steps = 3'
 """
 CHECK_EXAMPLES = """\b
 Examples:
@@ -60,9 +81,9 @@ def list_recipes(*, json: AsJson = False) -> None:
 
 @app.command("show", epilog=SHOW_EXAMPLES)
 def show(
-    task: Annotated[str, typer.Argument(metavar="TASK", autocompletion=_completion.tasks)],
+    task: TaskName,
     *,
-    on: Annotated[str, typer.Option("--on", metavar="HARDWARE", autocompletion=_completion.hardware)] = "",
+    on: OnHardware = "",
     algo: Algo = None,
     tune: Tune = None,
     sets: Sets = None,
@@ -72,11 +93,12 @@ def show(
     json: AsJson = False,
 ) -> None:
     """Show every setting of a recipe, with all its layers merged."""
-    if not on:
-        raise UsageMistake("`--on HARDWARE` is missing", hint="omnirl recipe list")
+    _require_hardware(on)
     from omnirl.recipe import registry
 
-    resolved = registry.resolve(task, on, algo=algo, tune=tune, sets=sets or ())
+    variables = _recipe_variables.given()
+    resolved = registry.resolve(task, on, algo=algo, tune=tune, sets=sets or (), variables=variables)
+    _recipe_variables.tell(resolved, variables)
     if json:
         console.emit_json(resolved.as_json())
         return
@@ -91,7 +113,7 @@ def check(
         str | None, typer.Argument(metavar="[TASK]", autocompletion=_completion.tasks, help="All tasks when left out.")
     ] = None,
     *,
-    on: Annotated[str, typer.Option("--on", metavar="HARDWARE", autocompletion=_completion.hardware)] = "",
+    on: OnHardware = "",
     everything: Annotated[bool, typer.Option("--all", help="Check every recipe; the same as no TASK.")] = False,
     json: AsJson = False,
 ) -> None:
@@ -107,7 +129,7 @@ def check(
     if task and task not in known:
         raise InvalidInput(f"there is no task `{task}`", hint=search.suggestion(task, known))
     if task and on:
-        checked = [(task, on, _problems(task, on))]
+        checked = [(task, on, _problems(task, on, _recipe_variables.given()))]
     else:
         checked = [pair for name in ([task] if task else known) for pair in _check_task(name, folders)]
     found = [(name, hardware, problem) for name, hardware, problems in checked for problem in problems]
@@ -131,6 +153,80 @@ def schema() -> None:
     from omnirl.recipe.schema import schema as recipe_schema
 
     console.emit_json(recipe_schema())
+
+
+@app.command("env")
+def env(*, json: AsJson = False) -> None:
+    """List the environment variables that stand above a recipe's settings, and what they are set to."""
+    _recipe_variables.show(as_json=json)
+
+
+@app.command("diff", epilog=DIFF_EXAMPLES)
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="TASK/HARDWARE or a run.", autocompletion=_completion.sides)],
+    b: Annotated[str, typer.Argument(metavar="B", help="TASK/HARDWARE or a run.", autocompletion=_completion.sides)],
+    *,
+    sets: Sets = None,
+    runs: _training.RunsFolder = Path("runs"),
+    json: AsJson = False,
+) -> None:
+    """Show what differs between two recipes or past runs; exit code 1 if anything does. --set changes both pairs."""
+    if _recipe_diff.diff(a, b, sets=sets or (), runs=runs, as_json=json):
+        raise typer.Exit(1)
+
+
+@app.command("new", epilog=NEW_EXAMPLES)
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new recipe's name.")],
+    *,
+    task: Annotated[
+        str, typer.Option("--from", metavar="TASK", help="The task that it extends.", autocompletion=_completion.tasks)
+    ],
+    on: OnHardware = "",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="DIR", help="Where to; else the first of OMNIRL_RECIPES, else recipes."),
+    ] = None,
+) -> None:
+    """Write a recipe of your own that extends a task, with the usual settings as comments."""
+    console.line(str(_recipe_new.new(name, task, hardware=on, output=output)))
+
+
+@app.command("render", epilog=RENDER_EXAMPLES)
+def render(
+    task: TaskName,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="After --: overrides for verl, as Hydra reads them."),
+    ] = None,
+    *,
+    on: OnHardware = "",
+    algo: Algo = None,
+    tune: Tune = None,
+    sets: Sets = None,
+    form: Annotated[
+        _recipe_render.Format, typer.Option("--format", help="verl's overrides, a launch script, or nested YAML.")
+    ] = _recipe_render.Format.hydra,
+) -> None:
+    """Print a recipe as verl's overrides, as a shell script that starts the run, or as YAML."""
+    _require_hardware(on)
+    _training.check_words(words or (), "omnirl recipe render --help")
+    text = _recipe_render.render(
+        task,
+        on,
+        algo=algo,
+        tune=tune,
+        sets=sets or (),
+        words=words or (),
+        variables=_recipe_variables.given(),
+        form=form,
+    )
+    console.line(text)
+
+
+def _require_hardware(on: str) -> None:
+    if not on:
+        raise UsageMistake("`--on HARDWARE` is missing", hint="omnirl recipe list")
 
 
 def _line(key: str, setting: Setting, *, origin: bool) -> str:
@@ -167,12 +263,13 @@ def _check_task(task: str, folders: Sequence[Path]) -> Iterator[tuple[str, str, 
         yield task, hardware, _problems(task, hardware)
 
 
-def _problems(task: str, hardware: str) -> list[Problem]:
+def _problems(task: str, hardware: str, variables: Mapping[str, str] | None = None) -> list[Problem]:
     from omnirl.plan import overrides
     from omnirl.recipe import registry, rules
 
     try:
-        resolved = registry.resolve(task, hardware)
+        resolved = registry.resolve(task, hardware, variables=variables)
+        _recipe_variables.tell(resolved, variables or {})
         return [*rules.check(resolved), *overrides.render(resolved).problems]
     except InvalidInput as error:
         if not error.problems:

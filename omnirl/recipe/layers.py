@@ -14,7 +14,7 @@ from omnirl.errors import InvalidInput, Problem
 from omnirl.recipe.search import suggestion
 from omnirl.recipe.source import Key, Source, bare_word, plain, read, shown
 
-KINDS = {"tune": ("lora", "full"), "algo": ("gspo", "dapo")}
+KINDS = {"tune": ("lora", "full"), "algo": ("gspo", "dapo", "opd", "dpo")}
 """Tables whose `kind` decides which other settings they have, and the kinds that there are."""
 
 CLASH = "table-or-value"
@@ -27,7 +27,7 @@ DOTTED = "verl"
 class Setting:
     """A value, where it was set, and the weaker values it replaced, strongest first.
 
-    `origin` is `file:line`, `--set` or `default`.
+    `origin` is `file:line`, `env NAME`, `--set` or `default`.
     """
 
     value: Any
@@ -204,6 +204,13 @@ class Expansion:
         self.visited.append(path.resolve())
         return found
 
+    def whole(self, path: Path, trail: tuple[tuple[Path, str], ...] = ()) -> Layer:
+        """The layers of one file as one, so that a fragment's `kind` does not drop what the fragment itself extends."""
+        merged: dict[Key, Setting] = {}
+        for layer in self.layers(path, trail):
+            merged = merge(merged, layer, self.problems)
+        return merged
+
     def latest(self, kind: str) -> Path | None:
         """The strongest file of a folder of fragments (`algo` or `tune`) that took part so far."""
         return next((path for path in reversed(self.visited) if path.parent.name == kind), None)
@@ -217,6 +224,24 @@ class Expansion:
                 self._read[path] = None
                 self.problems.append(Problem("unreadable", error.message, where=error.where, hint=error.hint))
         return self._read[path]
+
+    def namesake(self, source: Source) -> Path | None:
+        """The file of the same name that a file extends: a user's `toy.toml` the shipped one."""
+        wanted = source.values.get("extends", [])
+        own = source.path.name
+        if not isinstance(wanted, list) or own not in wanted:
+            return None
+        return next((file for file in self._found(own, source) if file.resolve() != source.path.resolve()), None)
+
+    def _found(self, name: str, source: Source) -> list[Path]:
+        """Files that `name` in a file's `extends` may mean, strongest first.
+
+        A file that extends its own name means the next weaker file of that name: not itself, nor one that stands
+        before it.
+        """
+        found = [file for folder in (source.path.parent, *self.folders) if (file := folder / name).is_file()]
+        own = [number for number, file in enumerate(found) if file.resolve() == source.path.resolve()]
+        return found[own[-1] + 1 :] if own and own[-1] + 1 < len(found) else found
 
     def _on(self, source: Source) -> dict[str, Any] | None:
         tables = source.values.get("on", {})
@@ -249,13 +274,13 @@ class Expansion:
                 what = f"`{name}` extends this file again: the circle starts at {back}"
                 self.problems.append(Problem("circle", what, key="extends", where=where, hint="take one of them out"))
                 continue
-            found += self.layers(target, here)
+            found.append(self.whole(target, here))
         return found
 
     def _locate(self, name: str, source: Source, where: str) -> Path | None:
-        for folder in (source.path.parent, *self.folders):
-            if (folder / name).is_file():
-                return Path(os.path.normpath(folder / name))
+        found = self._found(name, source)
+        if found:
+            return Path(os.path.normpath(found[0]))
         near = {
             file.relative_to(folder).as_posix()
             for folder in self.folders

@@ -3,64 +3,34 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import Field
 
-SCORERS = ("choice", "gsm8k")
-"""Scorers that come with omnirl; any other is `FILE.py:function`."""
+from omnirl.recipe.kinds import Dapo, Dpo, Full, Gspo, Lora, Opd
+from omnirl.recipe.values import (
+    NO_ENGINE,
+    NO_SCORER,
+    SCORERS,
+    Count,
+    Dtype,
+    Environment,
+    Every,
+    Evidence,
+    Files,
+    Modality,
+    NotNegative,
+    Positive,
+    Range,
+    Scorer,
+    Share,
+    Size,
+    Table,
+    TopP,
+)
 
-_CUSTOM_SCORER = re.compile(r".+\.py:[A-Za-z_]\w*")
-_ENV_NAME = re.compile(r"[A-Za-z_]\w*")
-
-Modality = Literal["text", "image", "audio", "video"]
-Evidence = Literal["planned", "smoke", "verified"]
-Dtype = Literal["fp32", "float32", "bf16", "bfloat16", "fp16", "float16"]
-LossAggregation = Literal[
-    "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
-]
-
-
-def _one_or_many(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-def _never_or_every(value: int) -> int:
-    if value != -1 and value < 1:
-        raise ValueError("must be -1 (never) or at least 1")
-    return value
-
-
-def _known_scorer(value: str) -> str:
-    if value not in SCORERS and not _CUSTOM_SCORER.fullmatch(value):
-        known = ", ".join(f"`{name}`" for name in SCORERS)
-        raise ValueError(f"must be one of {known} or `FILE.py:function`, not `{value}`")
-    return value
-
-
-def _environment(value: dict[str, str]) -> dict[str, str]:
-    for name, text in value.items():
-        if not _ENV_NAME.fullmatch(name):
-            raise ValueError(f"`{name}` cannot be the name of an environment variable")
-        if "\0" in text:
-            raise ValueError(f"the value of `{name}` holds a NUL character")
-    return value
-
-
-Files = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_one_or_many)]
-Count = Annotated[int, Field(ge=1)]
-Size = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-TopP = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
-Every = Annotated[int, AfterValidator(_never_or_every)]
-
-
-class Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+__all__ = ["NO_ENGINE", "NO_SCORER", "SCORERS", "Recipe", "Table", "finite", "kinds_of", "settings", "stand_in"]
 
 
 class Task(Table):
@@ -68,6 +38,21 @@ class Task(Table):
     """One line for `omnirl recipe list`."""
     modalities: Annotated[list[Modality], Field(min_length=1)]
     """What a question is made of."""
+    rows: Literal["questions", "preferences"] = "questions"
+    """What a row of the data is: a question to answer, or two answers of which one is better."""
+
+
+class Media(Table):
+    image_pixels: Range | None = None
+    """Least and most pixels of an image."""
+    video_pixels: Range | None = None
+    """Least and most pixels of a frame."""
+    frames: Range | None = None
+    """Least and most frames of a video."""
+    fps: Positive | None = None
+    """Frames sampled from a second of video."""
+    sample_rate: Count | None = None
+    """Samples of a second of sound."""
 
 
 class Data(Table):
@@ -77,26 +62,38 @@ class Data(Table):
     """Parquet files to train on; one file may be given as plain text."""
     val: Annotated[Files, Field(min_length=1)]
     """Parquet files that are scored every `train.validate_every` steps."""
-    probe: Files = []
+    probe: Files = Field(default_factory=list)
     """Parquet files that are scored after the last step only."""
     max_prompt_tokens: Count
     """Longest prompt, in tokens, media included."""
     max_response_tokens: Count
     """Longest response, in tokens."""
+    max_tokens: Count | None = None
+    """Longest prompt and answer together, in tokens; for training without a rollout."""
     truncation: Literal["error", "left", "right", "middle"]
     """What to do with a prompt that is longer than `max_prompt_tokens`."""
     filter_overlong_prompts: bool
     """Leave over-long prompts out before training."""
+    filter_workers: Count | None = None
+    """Processes that look for over-long prompts."""
     shuffle: bool = True
     """Draw training prompts in a random order, repeatable by `train.seed`."""
+    val_shuffle: bool | None = None
+    """Draw validation prompts in a random order."""
     val_max_rows: Count | None = None
     """Score at most this many validation rows."""
     val_batch_rows: Count | None = None
     """Validation rows that are sent to the rollout at once; all of them when unset."""
     soundtrack: bool = False
     """Follow each video by its soundtrack as an audio item."""
-    processor: dict[str, Any] = {}
+    processor: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the model's multi-modal processor."""
+    media: Media | None = None
+    """Limits that media are brought to when they are loaded; for training without a rollout."""
+    modality_weights: dict[Modality, Positive] | None = None
+    """How often batches of a modality are drawn, against each other; for training without a rollout."""
+    one_modality_a_batch: bool | None = None
+    """Make each batch of rows with the same kind of media; for training without a rollout."""
 
 
 class Tiny(Table):
@@ -119,30 +116,12 @@ class Model(Table):
     """Pack sequences instead of padding them."""
     gradient_checkpointing: bool
     """Recompute activations in the backward pass to save memory."""
-    exclude_modules: str | None = None
-    """Regular expression of modules that never get an adapter."""
+    exclude_modules: list[str] | str | None = None
+    """Modules that never get an adapter: a regular expression of whole names, or a list of ends of names."""
     freeze_vision_tower: bool | None = None
     """Keep the vision tower as it is."""
     tiny: Tiny | None = None
     """How the tiny checkpoint is made; only for `path = "tiny"`."""
-
-
-class Lora(Table):
-    kind: Literal["lora"]
-    rank: Count
-    """Rank of the adapter."""
-    alpha: Count
-    """Scale of the adapter; its output is multiplied by alpha / rank."""
-    dtype: Dtype
-    """Data type of the adapter's weights."""
-    merge: bool
-    """Send merged weights to the rollout instead of the adapter."""
-    target_modules: list[str] | str
-    """Modules that get an adapter."""
-
-
-class Full(Table):
-    kind: Literal["full"]
 
 
 class Optim(Table):
@@ -154,35 +133,10 @@ class Optim(Table):
     """Largest norm of the gradient."""
     warmup_steps: Size | None = None
     """Optimizer updates over which the learning rate rises."""
+    warmup_share: Share | None = None
+    """The same as a share of all updates."""
     betas: Annotated[list[Share], Field(min_length=2, max_length=2)] | None = None
     """The two momentum terms of AdamW."""
-
-
-class PolicyLoss(Table):
-    clip_low: Positive
-    """The ratio is clipped below 1 - clip_low."""
-    clip_high: Positive
-    """The ratio is clipped above 1 + clip_high."""
-    clip_c: Annotated[float, Field(gt=1, allow_inf_nan=False)]
-    """Bound of the dual clip for negative advantages."""
-    loss_aggregation: LossAggregation
-    """How token losses become one number."""
-    kl_loss_coef: NotNegative = 0.0
-    """Weight of the KL term against the reference model; 0 leaves the reference model out."""
-
-
-class Gspo(PolicyLoss):
-    kind: Literal["gspo"]
-
-
-class Dapo(PolicyLoss):
-    kind: Literal["dapo"]
-    entropy_coeff: NotNegative
-    """Weight of the entropy bonus."""
-    filter_groups: bool
-    """Replace groups whose rewards are all equal."""
-    filter_metric: str
-    """What `filter_groups` compares: `reward` or a value that the scorer returns."""
 
 
 class Batch(Table):
@@ -191,9 +145,11 @@ class Batch(Table):
     mini_prompts: Count
     """Prompts an optimizer update."""
     group_size: Count
-    """Responses a prompt."""
+    """Responses a prompt; 2 where a row brings both answers."""
     max_tokens_per_device: Count | None = None
     """Tokens of one forward and backward pass; sequences are packed up to it."""
+    max_log_prob_tokens_per_device: Count | None = None
+    """The same for passes that only compute log-probabilities; `max_tokens_per_device` when unset."""
     micro_sequences: Count | None = None
     """Sequences of one forward and backward pass on each device."""
 
@@ -211,6 +167,10 @@ class Actor(Table):
     """Keep the reference model's parameters in host memory."""
     compile: bool | None = None
     """Use torch.compile."""
+    original_parameters: bool | None = None
+    """Let FSDP keep the model's own parameters beside its flat ones; FSDP2 always does."""
+    entropy_chunk_tokens: Count | None = None
+    """Compute the entropy of this many tokens at a time, which takes less memory."""
 
 
 class Validation(Table):
@@ -227,8 +187,8 @@ class Validation(Table):
 
 
 class Rollout(Table):
-    engine: Literal["vllm_omni", "vllm", "hf"]
-    """What generates responses."""
+    engine: Literal["vllm_omni", "vllm", "hf", "none"]
+    """What generates responses; `none` where answers are in the data."""
     mode: Literal["async"] = "async"
     """How the engine is called."""
     load_format: str
@@ -253,9 +213,11 @@ class Rollout(Table):
     """Processes that drive the engine."""
     capture_sizes: list[Count] | None = None
     """Batch sizes for which graphs are captured."""
+    eager: bool | None = None
+    """Capture no graphs."""
     max_sequences: Count | None = None
     """Sequences that the engine runs at once."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the engine itself."""
     validation: Validation = Validation()
     """Sampling when validating."""
@@ -264,13 +226,13 @@ class Rollout(Table):
 
 
 class Reward(Table):
-    scorer: Annotated[str, AfterValidator(_known_scorer)]
-    """`choice`, `gsm8k` or `FILE.py:function`. A file is code that runs with your rights."""
-    manager: str = "naive"
-    """verl's reward manager."""
+    scorer: Scorer
+    """`choice`, `gsm8k`, `mmk12`, `none` or `FILE.py:function`. A file is code that runs with your rights."""
+    manager: str | None = None
+    """verl's reward manager: `naive` when unset, `dapo` with `algo.filter_groups` or `algo.overlong_buffer`."""
     workers: Count | None = None
     """Processes that score."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments for the scorer."""
 
 
@@ -291,7 +253,7 @@ class Train(Table):
     """Keep only this many newest checkpoints."""
     balance_batch: bool
     """Give each device about the same number of tokens."""
-    loggers: Annotated[list[str], Field(min_length=1)]
+    loggers: Annotated[list[str], Field(min_length=1)] = Field(default=["console"])
     """Where verl sends metrics, such as `console`, `wandb` or `tensorboard`."""
 
 
@@ -308,6 +270,11 @@ class Hardware(Table):
     """Memory of one device, in GiB."""
 
 
+class Requires(Table):
+    verl: list[str] = Field(default_factory=list)
+    """Keys that verl's configuration must have."""
+
+
 class Recipe(Table):
     """A resolved recipe."""
 
@@ -316,21 +283,38 @@ class Recipe(Table):
     model: Model
     tune: Annotated[Lora | Full, Field(discriminator="kind")]
     optim: Optim
-    algo: Annotated[Gspo | Dapo, Field(discriminator="kind")]
+    algo: Annotated[Gspo | Dapo | Opd | Dpo, Field(discriminator="kind")]
     batch: Batch
     actor: Actor
     rollout: Rollout
     reward: Reward
     train: Train
     hardware: Hardware
-    env: Annotated[dict[str, str], AfterValidator(_environment)] = {}
+    requires: Requires = Requires()
+    """What the run needs beyond the packages that omnirl brings."""
+    env: Environment = Field(default_factory=dict)
     """Environment variables of the run."""
-    verl: dict[str, Any] = {}
+    verl: dict[str, Any] = Field(default_factory=dict)
     """Keys of verl's own configuration that have no setting here; each is checked."""
     evidence: Evidence = "planned"
     """How far the pair was tried: `planned` (never run), `smoke` (a few steps), `verified` (a whole run)."""
     proof: str | None = None
     """What shows the evidence: a test, a command or a run."""
+
+    @property
+    def train_nodes(self) -> int:
+        """Machines that train; a teacher has others for itself."""
+        return self.hardware.nodes - (self.algo.teacher.nodes if self.algo.kind == "opd" else 0)
+
+    @property
+    def devices(self) -> int:
+        """Devices that train. A rule refuses a recipe that leaves none."""
+        return max(1, self.train_nodes) * self.hardware.devices_per_node
+
+    @property
+    def sequence_tokens(self) -> int:
+        """The longest sequence of a pass: prompt and response."""
+        return self.data.max_tokens or self.data.max_prompt_tokens + self.data.max_response_tokens
 
 
 def tables(annotation: Any) -> Iterator[type[Table]]:
@@ -359,7 +343,8 @@ def kinds_of(key: str) -> list[str]:
     table, _, name = key.partition(".")
     field = Recipe.model_fields.get(table)
     options = list(tables(field.annotation)) if field and field.discriminator else []
-    return [get_args(part.model_fields["kind"].annotation)[0] for part in options if name in part.model_fields]
+    having = [part for part in options if name in part.model_fields or name in settings(part)]
+    return [get_args(part.model_fields["kind"].annotation)[0] for part in having]
 
 
 def stand_in(key: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from omnirl.errors import InvalidInput, Problem
 from omnirl.recipe import rules, verl_keys
+from omnirl.recipe import variables as environment
 from omnirl.recipe.layers import CLASH, DOTTED, Expansion, Layer, Setting, merge, parse_set
 from omnirl.recipe.model import Recipe, finite
 from omnirl.recipe.search import find, names, search_path, suggestion
@@ -97,13 +98,15 @@ def resolve(
     algo: str | None = None,
     tune: str | None = None,
     sets: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
     search: Sequence[Path] = (),
 ) -> Resolved:
     """Merge every layer of a pair and check it against the schema.
 
     Weakest first: schema defaults, `hardware/<hardware>.toml`, the task file (what it extends, its own values, then its
-    `[on.<hardware>]` table), the `algo` and `tune` fragments asked for, and `sets` (`KEY = VALUE` in TOML). Asking for
-    the fragment that the pair has anyway changes nothing.
+    `[on.<hardware>]` table), the `algo` and `tune` fragments asked for, `variables` (text by the names of
+    `omnirl.recipe.variables`; others do not count), and `sets` (`KEY = VALUE` in TOML). Asking for the fragment that
+    the pair has anyway changes nothing.
 
     Raises:
         InvalidInput: an unknown name, an unreadable file, or settings that are wrong; with every problem found.
@@ -115,8 +118,11 @@ def resolve(
     for kind, name in (("algo", algo), ("tune", tune)):
         file = find(name, folders, kind) if name else None
         if file and file.resolve() != expansion.latest(kind):
-            layers += expansion.layers(file)
+            layers.append(expansion.whole(file))
     problems = expansion.problems
+    if variables:
+        # What is wrong with the layers so far is told when all of them are merged.
+        layers.append(environment.layer(variables, _merged(layers, [])))
     for word in sets:
         try:
             layers.append(parse_set(word))
@@ -191,27 +197,34 @@ def _known(task: str, hardware: str, algo: str | None, tune: str | None, folders
 
 
 def offered(task: str, folders: Sequence[Path]) -> tuple[list[str], list[Problem]]:
-    """The hardware that a task has a recipe for, and what is wrong with how its file says so."""
+    """The hardware that a task has a recipe for, and what is wrong with how its file says so.
+
+    Tables of a weaker file of the same name count where the stronger one extends it.
+    """
     expansion = Expansion("", folders)
-    file = find(task, folders)
-    source = expansion.source(file) if file else None
     problems = expansion.problems
-    if source is None:
-        return [], problems
-    tables = source.values.get("on", {})
-    if not isinstance(tables, dict):
-        message = "`on` must hold one table a hardware"
-        return [], [*problems, Problem("wrong-type", message, key="on", where=source.origin(("on",)))]
-    there = []
-    for name in sorted(tables):
-        if find(name, folders, "hardware"):
-            there.append(name)
-        else:
-            hint = suggestion(name, names(folders, "hardware"))
-            where = source.origin(("on", name))
-            message = f"there is no hardware `{name}`"
-            problems.append(Problem(UNKNOWN_HARDWARE, message, key=f"on.{name}", where=where, hint=hint))
-    return there, problems
+    there: set[str] = set()
+    seen: set[Path] = set()
+    file = find(task, folders)
+    while file and file.resolve() not in seen:
+        seen.add(file.resolve())
+        source = expansion.source(file)
+        if source is None:
+            break
+        tables = source.values.get("on", {})
+        if not isinstance(tables, dict):
+            message = "`on` must hold one table a hardware"
+            return [], [*problems, Problem("wrong-type", message, key="on", where=source.origin(("on",)))]
+        for name in sorted(tables):
+            if find(name, folders, "hardware"):
+                there.add(name)
+            else:
+                hint = suggestion(name, names(folders, "hardware"))
+                where = source.origin(("on", name))
+                message = f"there is no hardware `{name}`"
+                problems.append(Problem(UNKNOWN_HARDWARE, message, key=f"on.{name}", where=where, hint=hint))
+        file = expansion.namesake(source)
+    return sorted(there), problems
 
 
 def _origins(recipe: Recipe, layer: Layer) -> dict[str, Setting]:

@@ -17,6 +17,8 @@ from omnirl.recipe.search import nearest
 from omnirl.recipe.source import Key
 
 _ROUNDS = 8
+_LONGEST = 200
+"""Characters of a wrong text that are shown."""
 
 _NOUNS = {
     "int_type": "a whole number",
@@ -99,7 +101,9 @@ def _take(errors: Sequence[ErrorDetails], settings: dict[Key, Setting], outcome:
                 meant.add(found)
             _rename(path, found, settings, outcome)
         else:
-            outcome.problems.append(_wrong(error, key, place(settings, key)))
+            # A wrong kind is told where the kind is written, not at the first setting of its table.
+            where = place(settings, f"{key}.kind") if error["type"] == "union_tag_invalid" else None
+            outcome.problems.append(_wrong(error, key, where or place(settings, key)))
             _fall_back(error, path, settings, outcome)
     for key in missing:
         if key not in meant and key not in outcome.doubtful and key.partition(".")[0] not in outcome.guessed:
@@ -238,7 +242,7 @@ def _of_size(kind: str, context: Mapping[str, Any], error: ErrorDetails) -> str 
 
 _KINDS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (bool, lambda value: f"`{str(value).lower()}`"),
-    (str, lambda value: f'the text `"{value}"`'),
+    (str, lambda value: f'the text `"{value if len(value) <= _LONGEST else value[:_LONGEST] + "..."}"`'),
     (list, lambda _: "a list"),
     (dict, lambda _: "a table"),
 )

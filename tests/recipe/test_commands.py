@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from omnirl.commands import _completion, recipe
 from omnirl.errors import InvalidInput, UsageMistake
+from omnirl.recipe import registry
 
 
 @pytest.fixture
@@ -66,10 +67,12 @@ def test_show_needs_hardware(run):
 
 
 def test_check_of_everything(run):
-    assert run("check") == run("check", "--all") == "3 recipes are right\n"
+    count = len(registry.pairs())
+    assert count > 15
+    assert run("check") == run("check", "--all") == f"{count} recipes are right\n"
     assert run("check", "gsm8k", "--on", "cpu") == "1 recipe is right\n"
     document = json.loads(run("check", "--json"))
-    assert document == {"schema": "omnirl/recipe-check/1", "pairs": 3, "errors": 0, "problems": []}
+    assert document == {"schema": "omnirl/recipe-check/1", "pairs": count, "errors": 0, "problems": []}
 
 
 def test_check_tells_every_problem_of_every_recipe(run, task, write):
@@ -106,10 +109,10 @@ def test_schema(run):
 def test_completion_offers_names_and_settings(task, write):
     task()
     write("hardware/cpu9.toml", "")
-    assert _completion.tasks("") == ["gsm8k", "mine", "toy"]
-    assert _completion.tasks("m") == ["mine"]
+    assert _completion.tasks("") == ["avqa", "gsm8k", "mine", "mmk12", "nextqa", "omni-preference", "toy"]
+    assert _completion.tasks("mi") == ["mine"]
     assert _completion.hardware("cpu") == ["cpu", "cpu9"]
-    assert _completion.algos("") == ["dapo", "gspo"]
+    assert _completion.algos("") == ["dapo", "dpo", "gspo", "opd"]
     assert _completion.tunes("l") == ["lora"]
     assert _completion.settings("train.st") == ["train.steps = "]
     assert "algo.entropy_coeff = " in _completion.settings("algo.")

@@ -41,13 +41,13 @@ def test_ten_mistakes_are_told_together_each_at_its_line(write):
     expected = [
         ("summary = 7", "task.summary", "must be text"),
         ('max_prompt_tokens = "64"', "data.max_prompt_tokens", 'must be a whole number, not the text `"64"`'),
-        ('scorer = "choise"', "reward.scorer", "must be one of `choice`, `gsm8k` or `FILE.py:function`"),
+        ('scorer = "choise"', "reward.scorer", "must be one of `choice`, `gsm8k`, `mmk12` or `FILE.py:function`"),
         ("promts = 15", "batch.promts", "there is no setting `batch.promts`"),
         ("mini_prompts = 8", "batch.mini_prompts", "15 prompts a step / 8 an update leaves 7 over"),
         ("group_size = 1", "batch.group_size", "at least 2"),
         ("save_every = 0", "train.save_every", "must be -1 (never) or at least 1"),
         ('"trainer.savefreq" = 1', "verl.trainer.savefreq", "has no key `trainer.savefreq`"),
-        ('engine = "vlm"', "rollout.engine", "must be `vllm_omni`, `vllm` or `hf`"),
+        ('engine = "vlm"', "rollout.engine", "must be `vllm_omni`, `vllm`, `hf` or `none`"),
         ("[on.cpu.optm]", "optm", "there is no setting `optm`"),
     ]
     # An unknown table is placed at its first setting.
@@ -75,10 +75,12 @@ def test_no_problem_speaks_pydantic(task):
 
 
 def test_an_unknown_kind_does_not_hide_the_rest_of_its_table(task):
-    task('[on.cpu.algo]\nkind = "gspoo"\nclip_lo = 1\n')
+    path = task('[on.cpu.algo]\nkind = "gspoo"\nclip_lo = 1\n')
     found = {problem.key: problem for problem in problems_of("mine", "cpu")}
     assert found.keys() == {"algo", "algo.clip_lo"}
-    assert "must be `gspo` or `dapo`, not `gspoo`" in found["algo"].message
+    assert "must be `gspo` or `dapo` or `opd` or `dpo`, not `gspoo`" in found["algo"].message
+    line = path.read_text().splitlines().index('kind = "gspoo"') + 1
+    assert found["algo"].where == f"mine/mine.toml:{line}"
     assert found["algo.clip_lo"].hint == "did you mean `algo.clip_low`?"
 
 
@@ -149,6 +151,49 @@ def test_layers_from_weakest_to_strongest(task):
 def test_asking_for_what_the_pair_has_anyway_changes_nothing(task, algo, tune):
     task("[on.cpu.algo]\nclip_low = 1e-4\n[on.cpu.optim]\nlearning_rate = 0.5\n")
     assert registry.resolve("mine", "cpu", algo=algo, tune=tune) == registry.resolve("mine", "cpu")
+
+
+def test_a_fragment_keeps_what_it_extends_itself(write, task):
+    """`--algo gspo` over `--algo dapo` brings back the clips, which stand in a file that gspo.toml extends."""
+    task()
+    write("mine.toml", TASK.replace("algo/gspo.toml", "algo/dapo.toml"))
+    assert registry.resolve("mine", "cpu").recipe.algo.clip_high == 0.28
+    again = registry.resolve("mine", "cpu", algo="gspo")
+    assert (again.recipe.algo.kind, again.recipe.algo.clip_high) == ("gspo", 4e-4)
+    assert again.origins["algo.clip_high"].over == ()
+
+
+def test_a_setting_inside_a_table_of_another_kind_says_so(task):
+    task("[on.cpu.algo.teacher]\nnodes = 1\n")
+    (problem,) = problems_of("mine", "cpu")
+    assert problem.hint == 'only `algo.kind = "opd"` has it'
+
+
+@pytest.mark.parametrize(
+    ("pair", "word", "key", "message", "hint"),
+    [
+        (("omni-preference", "h800x4"), "data.media.frames = [8, 4]", "data.media.frames", "not 8 before 4", None),
+        (
+            ("omni-preference", "h800x4"),
+            "data.modality_weights.images = 1.0",
+            "data.modality_weights.images",
+            "must be `text`, `image`, `audio` or `video`",
+            None,
+        ),
+        (
+            ("mmk12", "ascend910c-x16x2"),
+            "algo.teacher.pth = 'x'",
+            "algo.teacher.pth",
+            "there is no setting",
+            "did you mean `algo.teacher.path`?",
+        ),
+        (("mmk12", "ascend910c-x16x2"), "algo.teacher.nodes = 0", "algo.teacher.nodes", "must be at least 1", None),
+    ],
+)
+def test_settings_in_inner_tables_are_checked(pair, word, key, message, hint):
+    (problem,) = problems_of(*pair, sets=[word])
+    assert (problem.key, problem.where, problem.hint) == (key, "--set", hint)
+    assert message in problem.message
 
 
 def test_one_file_may_be_given_as_text(task):

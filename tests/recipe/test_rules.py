@@ -11,6 +11,8 @@ def broken(task="toy", hardware="cpu", **kwargs):
 
 
 CPU, GPU = ("toy", "cpu"), ("gsm8k", "h800x4")
+AVQA, VIDEO = ("avqa", "h800x4"), ("nextqa", "ascend910c-x16")
+TEACHER, PAIRS = ("mmk12", "ascend910c-x16x2"), ("omni-preference", "h800x4")
 CASES = [
     (CPU, ["batch.group_size = 1"], "group-of-one", "batch.group_size", "at least 2", "group_size = 8"),
     (CPU, ["rollout.temperature = 0.0"], "no-exploration", "rollout.temperature", "temperature 0", "1.0"),
@@ -56,6 +58,139 @@ CASES = [
     (CPU, ["rollout.validation.n = 4"], "greedy-repeats", "rollout.validation.n", "4 greedy", "= 1"),
     (("gsm8k", "cpu"), ["data.soundtrack = true"], "no-video", "data.soundtrack", "no video", ""),
     (("gsm8k", "h800x4"), ['evidence = "verified"'], "evidence-without-proof", "evidence", "proof", "planned"),
+    (
+        VIDEO,
+        ["batch.prompts = 24"],
+        "prompts-not-divisible",
+        "batch.prompts",
+        "24 prompts / 16 NPUs leaves 8 over",
+        "= 16` or `32`",
+    ),
+    (VIDEO, ["batch.group_size = 1"], "group-of-one", "batch.group_size", "at least 2", "= 8"),
+    (VIDEO, ["rollout.tensor_parallel = 3"], "tensor-parallel", "rollout.tensor_parallel", "16 devices", "= 2` or `4`"),
+    (
+        VIDEO,
+        ["rollout.tensor_parallel = 8"],
+        "heads",
+        "rollout.tensor_parallel",
+        "20 heads of the audio tower / 8 does not come out even",
+        "= 4`",
+    ),
+    (
+        VIDEO,
+        ["rollout.tensor_parallel = 3"],
+        "heads",
+        "rollout.tensor_parallel",
+        "32 heads of attention / 3 and 20 heads of the audio tower / 3 and 16 heads of the vision tower / 3 do not",
+        "= 2` or `4`",
+    ),
+    (
+        VIDEO,
+        ["rollout.max_sequences = 2"],
+        "captures-beyond",
+        "rollout.capture_sizes",
+        "graphs for 4 sequences are never used: 2 run at once (rollout.max_sequences)",
+        "= [1, 2]`",
+    ),
+    (VIDEO, ["rollout.max_sequences = 8"], "captures-short", "rollout.capture_sizes", "above 4", "= [1, 2, 4, 8]`"),
+    (
+        VIDEO,
+        ["rollout.max_sequences = 12", "rollout.capture_sizes = [1, 2, 4, 8, 12]"],
+        "video-at-once",
+        "rollout.max_sequences",
+        "1 to 8 sequences at once, not 12",
+        "= 8`",
+    ),
+    (
+        AVQA,
+        ["rollout.options.max_num_seqs = 100"],
+        "captures-beyond",
+        "rollout.capture_sizes",
+        "graphs for 128, 256 sequences",
+        "= [1, 2, 4, 8, 16, 32, 64, 100]`",
+    ),
+    (
+        VIDEO,
+        ['requires.verl = ["actor_rollout_ref.actor.fsdp_config.use_no_sink"]'],
+        "verl-feature",
+        "requires.verl",
+        "verl 0.9.1 lacks it",
+        "did you mean",
+    ),
+    (
+        GPU,
+        ["data.max_response_tokens = 65536", "batch.max_tokens_per_device = 70000"],
+        "context",
+        "data.max_response_tokens",
+        "the model has 65536 positions: 2048 prompt + 65536 response = 67584",
+        "= 63488`",
+    ),
+    (CPU, ["data.max_response_tokens = 4000"], "context", "data.max_response_tokens", "tiny checkpoint has", "3968"),
+    (
+        ("avqa", "ascend910c-x16"),
+        ["batch.max_log_prob_tokens_per_device = 16000"],
+        "sequence-does-not-fit",
+        "batch.max_log_prob_tokens_per_device",
+        "4096 prompt + 12288 response = 16384",
+        "16384",
+    ),
+    (GPU, ["optim.warmup_steps = 5", "optim.warmup_share = 0.1"], "one-warm-up", "optim.warmup_share", "= 5`", "leave"),
+    (
+        GPU,
+        ["train.save_every = -1", "train.keep_checkpoints = 2"],
+        "nothing-to-keep",
+        "train.keep_checkpoints",
+        "2 checkpoints",
+        "save_every = 50",
+    ),
+    (PAIRS, ["batch.group_size = 4"], "not-a-pair", "batch.group_size", "two answers, not 4", "= 2"),
+    (PAIRS, ['rollout.engine = "vllm"'], "rollout-for-algo", "rollout.engine", "generates nothing", '"none"'),
+    (PAIRS, ['reward.scorer = "choice"'], "scorer-for-algo", "reward.scorer", "scores nothing", '"none"'),
+    (PAIRS, ["data.max_tokens = 70000"], "context", "data.max_tokens", "65536 positions", "= 65536"),
+    (GPU, ['rollout.engine = "none"'], "rollout-for-algo", "rollout.engine", "needs responses", "vllm_omni"),
+    (GPU, ['reward.scorer = "none"'], "scorer-for-algo", "reward.scorer", "needs scores", "choice"),
+    (TEACHER, ["algo.teacher.nodes = 2"], "teacher-needs-nodes", "algo.teacher.nodes", "2 of 2 machines", "= 1`"),
+    (
+        TEACHER,
+        ["algo.teacher.tensor_parallel = 8"],
+        "teacher-tensor-parallel",
+        "algo.teacher.tensor_parallel",
+        "8 ways on 16 devices",
+        "= 4`",
+    ),
+    (
+        TEACHER,
+        ["algo.teacher.max_tokens = 16448"],
+        "teacher-context",
+        "algo.teacher.max_tokens",
+        "4160 prompt + 12288 response and writes 1: 16449 tokens, not 16448",
+        "= 16449`",
+    ),
+    (
+        TEACHER,
+        ['model.path = "Qwen/Qwen3-Omni-30B-A3B-Instruct"'],
+        "teacher-is-student",
+        "algo.teacher.path",
+        "nothing to learn",
+        "model.path",
+    ),
+    (
+        TEACHER,
+        ["algo.policy_gradient = false"],
+        "divergence-without-gradient",
+        "algo.divergence",
+        "does not depend on the teacher",
+        "k3",
+    ),
+    (
+        TEACHER,
+        ['algo.divergence = "forward_kl_topk"'],
+        "divergence-for-vllm",
+        "algo.divergence",
+        "not `vllm_omni`",
+        "kl",
+    ),
+    (TEACHER, ["algo.clip_high = 0.2"], "clip-for-tokens", "algo.clip_high", "0.2", "4e-4"),
 ]  # fmt: skip
 
 
@@ -108,3 +243,124 @@ def test_suggested_values_hold():
         for number in problem.hint.replace("`", " ").replace("=", " ").split():
             if number.isdigit():
                 assert int(number) * 3 % 4 == 0
+
+
+def test_a_penalty_as_long_as_the_response():
+    sets = ["algo.overlong_buffer = true", "algo.overlong_tokens = 12288", 'reward.manager = "naive"']
+    found = broken("avqa", "h800x4", algo="dapo", sets=sets)
+    assert found["overlong-buffer"].hint == "try `algo.overlong_tokens = 3072`"
+    assert found["overlong-manager"].key == "reward.manager"
+    assert "overlong-buffer" not in broken("avqa", "h800x4", algo="dapo", sets=sets[1:])
+
+
+@pytest.mark.parametrize(("task", "algo"), [("gsm8k", "dpo"), ("omni-preference", "gspo"), ("omni-preference", "opd")])
+def test_an_algorithm_for_other_rows_is_refused(task, algo):
+    problem = broken(task, "cpu", algo=algo)["rows-for-algo"]
+    assert problem.severity == "error"
+    assert algo in problem.message
+
+
+def test_a_teacher_on_one_machine():
+    found = broken("mmk12", "h800x4", algo="opd")
+    assert found["teacher-needs-nodes"].hint == "it takes hardware with 2 machines"
+
+
+def test_checkpoints_of_every_parameter_fill_a_disk():
+    """31.7e9 parameters in two bytes, with two moments: 190 GB, each 20 steps of 500."""
+    sets = ["train.steps = 500", "train.save_every = 20"]
+    problem = broken("gsm8k", "h800x4", tune="full", sets=sets)["checkpoints-unbounded"]
+    assert problem.severity == "warning"
+    assert "500 steps leave 25 checkpoints of 31.7e9 parameters x 2 bytes x 3 = 190 GB: 4.8 TB" in problem.message
+    assert "checkpoints-unbounded" not in broken(*VIDEO)
+    kept = [*sets, "train.keep_checkpoints = 2"]
+    assert "checkpoints-unbounded" not in broken("gsm8k", "h800x4", tune="full", sets=kept)
+
+
+LORA = [
+    ('model.exclude_modules = ["audio_tower", "visual"]', {"exclude-matches-nothing": 2, "lora-in-tower": 1}),
+    ('model.exclude_modules = "talker|audio_tower|visual"', {"exclude-matches-nothing": 1, "lora-in-tower": 1}),
+    ('model.exclude_modules = ".*audio_towr.*"', {"exclude-matches-nothing": 1, "lora-in-tower": 1}),
+    ('model.exclude_modules = ".*audio_tower.*"', {}),
+    ('tune.target_modules = ["q_proj", "qkv"]', {"lora-matches-nothing": 1}),
+    ('tune.target_modules = ["q_porj"]', {"lora-matches-nothing": 1}),
+    ('tune.target_modules = "all-linear"', {}),
+    ('tune.target_modules = "model.layers.*"', {"lora-unsupported": 3}),
+    ('tune.target_modules = ".*mlp.gate"', {"lora-unsupported": 1}),
+    ('tune.target_modules = "thinker.*q_proj"', {"lora-matches-nothing": 1}),
+    ('tune.target_modules = "(q_proj"', {"not-a-regular-expression": 1}),
+    ('tune.target_parameters = ["gate_up_proj", "up_proj"]', {"lora-matches-nothing": 1}),
+    (r"tune.target_modules = 'model\.layers\.[0-9]\..*_proj'", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "codes"), LORA)
+@pytest.mark.parametrize(("task", "hardware"), [("gsm8k", "h800x4"), ("toy", "cpu")])
+def test_filters_of_lora_are_checked_against_the_modules(task, hardware, word, codes):
+    found = rules.check(registry.resolve(task, hardware, tune="lora", sets=[word]))
+    counted = {code: [problem.code for problem in found].count(code) for code in {problem.code for problem in found}}
+    assert counted == codes
+    for problem in found:
+        assert problem.severity == "error"
+        assert problem.key in ("tune.target_modules", "tune.target_parameters", "model.exclude_modules")
+
+
+def test_lora_in_a_tower_names_modules_and_the_mend():
+    problem = broken("gsm8k", "h800x4", sets=['model.exclude_modules = ".*visual.*"'])["lora-in-tower"]
+    assert "96 modules of the audio tower: `audio_tower.layers.0.self_attn." in problem.message
+    assert ".*audio_tower.*" in problem.hint
+
+
+def test_a_misspelt_target_gets_the_nearest():
+    sets = ['tune.target_modules = ["q_porj", "k_proj"]']
+    assert broken("gsm8k", "h800x4", sets=sets)["lora-matches-nothing"].hint == "did you mean `q_proj`?"
+
+
+def test_ten_broken_rules_are_told_together_each_at_its_line(write):
+    text = (
+        'extends = ["common/thinker.toml", "algo/gspo.toml", "tune/lora.toml"]\n'
+        '[task]\nsummary = "ten mistakes"\nmodalities = ["text"]\n'
+        '[data]\nsource = "x"\ntrain = ["t.parquet"]\nval = ["v.parquet"]\n'
+        "max_prompt_tokens = 2048\n"
+        "max_response_tokens = 64000\n"  # context
+        "soundtrack = true\n"  # no-video
+        "[model]\n"
+        'exclude_modules = "audio_tower|visual"\n'  # exclude-matches-nothing
+        "[tune]\n"
+        'target_modules = ["q_proj", "v_porj"]\n'  # lora-matches-nothing, lora-in-tower
+        "[optim]\nwarmup_steps = 3\n"
+        "warmup_share = 0.1\n"  # one-warm-up
+        "[algo]\n"
+        "clip_high = 0.2\n"  # clip-for-tokens
+        "[batch]\n"
+        "prompts = 30\n"  # batch-not-divisible
+        "mini_prompts = 16\n"  # mini-batch-does-not-divide
+        "group_size = 3\n"
+        "max_tokens_per_device = 4096\n"  # sequence-does-not-fit
+        "[rollout]\n"
+        "tensor_parallel = 3\n"  # tensor-parallel, heads
+        "max_sequences = 4\n"
+        "capture_sizes = [8]\n"  # captures-beyond
+        '[reward]\nscorer = "choice"\n[train]\nsave_every = 10\nvalidate_before = false\n[on.h800x4]\n'
+    )
+    write("mine.toml", text)
+    lines = text.splitlines()
+    found = rules.check(registry.resolve("mine", "h800x4"))
+    told = {}
+    for problem in found:
+        file, _, line = problem.where.rpartition(":")
+        assert file == "mine/mine.toml"
+        assert lines[int(line) - 1].startswith(problem.key.rpartition(".")[2])
+        told.setdefault(problem.key, set()).add(problem.code)
+    assert told == {
+        "data.max_response_tokens": {"context"},
+        "data.soundtrack": {"no-video"},
+        "model.exclude_modules": {"exclude-matches-nothing"},
+        "tune.target_modules": {"lora-matches-nothing", "lora-in-tower"},
+        "optim.warmup_share": {"one-warm-up"},
+        "algo.clip_high": {"clip-for-tokens"},
+        "batch.prompts": {"batch-not-divisible"},
+        "batch.mini_prompts": {"mini-batch-does-not-divide"},
+        "batch.max_tokens_per_device": {"sequence-does-not-fit"},
+        "rollout.tensor_parallel": {"tensor-parallel", "heads"},
+        "rollout.capture_sizes": {"captures-beyond"},
+    }
