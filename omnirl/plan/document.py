@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from omnirl.errors import InvalidInput, Problem
+from omnirl.plan import architecture, fit, memory
+from omnirl.plan.disk import disk
 from omnirl.plan.overrides import render
+from omnirl.plan.placement import placement, schedule
 from omnirl.recipe import rules
-from omnirl.recipe.model import Recipe
+from omnirl.recipe.model import NO_ENGINE, Recipe
 from omnirl.recipe.registry import Resolved
+from omnirl.recipe.rules import adapter
 
 
-def plan(resolved: Resolved, extra: Sequence[str] = ()) -> dict[str, Any]:
+def plan(resolved: Resolved, extra: Sequence[str] = (), *, rows: int | None = None) -> dict[str, Any]:
     """The document `omnirl/plan/1`.
 
-    `problems` holds the recipe's broken rules, errors and warnings; `memory` is null until it is estimated.
+    `problems` holds the recipe's broken rules, errors and warnings, and what does not fit; `adapter` the modules that
+    LoRA reaches and its parameters (null without LoRA); `memory` and `disk` what the run takes (null when the model's
+    folder says no sizes); `schedule` steps, updates and passes, as far as `rows`, those of the training files, tells.
 
     Raises:
         InvalidInput: overrides that verl cannot take.
     """
     recipe = resolved.recipe
     rendered = render(resolved, extra=extra)
-    problems = (*rules.check(resolved), *rendered.problems)
+    steps = schedule(recipe, rows)
+    sized, unfit = _sized(resolved, steps["checkpoints"])
+    problems = (*rules.check(resolved), *rendered.problems, *unfit)
     return {
         "schema": "omnirl/plan/1",
         "task": resolved.task,
@@ -33,9 +42,29 @@ def plan(resolved: Resolved, extra: Sequence[str] = ()) -> dict[str, Any]:
         "settings": rendered.settings,
         "env": rendered.env,
         "batch": batch(recipe),
-        "memory": None,
+        "adapter": adapter.size(recipe),
+        "placement": placement(recipe),
+        "schedule": steps,
+        **sized,
         "problems": [problem.as_dict() for problem in problems],
     }
+
+
+def _sized(resolved: Resolved, saved: int | None) -> tuple[dict[str, Any], list[Problem]]:
+    """`memory` and `disk`, and what is wrong with them."""
+    recipe = resolved.recipe
+    try:
+        shape = architecture.of(recipe.model.path)
+    except InvalidInput as error:
+        key = "model.path"
+        told = Problem("model-unknown", error.message, "warning", key, resolved.where(key), error.hint)
+        return {"memory": None, "disk": None}, [told]
+    found = memory.estimate(recipe, shape)
+    mends = fit.mends(recipe, found, shape)
+    adapters = bool(found.excess) and fit.adapters_fit(recipe, shape)
+    problem = fit.problem(found, mends, resolved.where, adapters=adapters)
+    document = found.as_dict() | {"mends": [mend.as_dict() for mend in mends], "model": shape.source}
+    return {"memory": document, "disk": disk(recipe, shape, saved=saved).as_dict()}, [problem] if problem else []
 
 
 def batch(recipe: Recipe) -> dict[str, Any]:
@@ -43,8 +72,9 @@ def batch(recipe: Recipe) -> dict[str, Any]:
 
     Numbers are those of the recipe's settings; shares that do not come out even are rounded down (a rule reports them).
     """
-    sizes, hardware = recipe.batch, recipe.hardware
-    devices = hardware.nodes * hardware.devices_per_node
+    sizes = recipe.batch
+    devices = recipe.devices
+    offline = recipe.rollout.engine == NO_ENGINE
     sequences = sizes.prompts * sizes.group_size
     return {
         "prompts": sizes.prompts,
@@ -57,8 +87,8 @@ def batch(recipe: Recipe) -> dict[str, Any]:
         "sequences_per_update_and_device": sizes.mini_prompts * sizes.group_size // devices,
         "max_tokens_per_device": sizes.max_tokens_per_device,
         "micro_sequences": sizes.micro_sequences,
-        "max_tokens_per_sequence": recipe.data.max_prompt_tokens + recipe.data.max_response_tokens,
-        "rollout_copies": max(1, devices // recipe.rollout.tensor_parallel),
+        "max_tokens_per_sequence": recipe.sequence_tokens,
+        "rollout_copies": None if offline else max(1, devices // recipe.rollout.tensor_parallel),
         "steps": recipe.train.steps,
         "epochs": recipe.train.epochs,
     }

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from omnirl.errors import InvalidInput
-from omnirl.plan import hydra_words, overrides, render
+from omnirl.plan import hydra_words, render, table
 from omnirl.recipe import model, registry, verl_keys
 
 from .test_hydra import VALUES
 
 PAIRS = [(pair.task, pair.hardware) for pair in registry.pairs()]
 DESCRIPTIVE = {
+    "task.rows",
     "task.summary",
     "task.modalities",
     "data.source",
@@ -24,7 +25,10 @@ DESCRIPTIVE = {
     "evidence",
     "proof",
 }
-ELSEWHERE = {"env", "verl", "tune.kind", "algo.kind", "algo.kl_loss_coef"}
+ELSEWHERE = {
+    *("env", "verl", "requires.verl", "tune.kind", "algo.kind", "algo.kl_loss_coef", "algo.overlong_buffer"),
+    *(f"algo.{setting}" for setting in table.OVERLONG.values()),
+}
 
 COMPOSE = """
 import json, sys
@@ -57,6 +61,8 @@ def test_verl_composes_every_recipe_and_every_nasty_value():
     wanted = {"-".join(pair): render(registry.resolve(*pair)).overrides for pair in PAIRS}
     other = toy("algo.kl_loss_coef = 0.01", "data.processor.sampling_rate = 16000", algo="dapo", tune="lora")
     wanted["other"] = render(other).overrides
+    both = ["algo.filter_groups = true", "algo.overlong_buffer = true", 'algo.filter_metric = "accuracy"']
+    wanted["dapo"] = render(registry.resolve("avqa", "h800x4", algo="dapo", sets=both)).overrides
     wanted["nasty"] = {f"data.mm_processor_kwargs.k{number}": value for number, value in enumerate(VALUES)}
     asked = {"folder": str(folder), "words": {name: hydra_words(values) for name, values in wanted.items()}}
     done = subprocess.run(
@@ -79,20 +85,20 @@ def test_every_key_is_verls_and_rendering_is_stable(pair):
 
 
 def test_every_setting_goes_somewhere():
-    rendered = {line.setting for line in overrides.TABLE} | set(overrides.OWN)
-    for key in model.settings():
+    rendered = {line.setting for line in table.TABLE} | set(table.OWN)
+    for key in dict.fromkeys(model.settings()):
         homes = [home for home in rendered if key == home or key.startswith(f"{home}.")]
         assert len(homes) + (key in DESCRIPTIVE) + (key in ELSEWHERE) == 1, key
 
 
 def test_the_table_names_settings_and_keys_that_exist():
     settings = set(model.settings())
-    for line in overrides.TABLE:
+    for line in table.TABLE:
         assert line.setting in settings, line.setting
         for key in (*line.keys, *line.also):
             name = key.format(engine="vllm")
             assert name in verl_keys.types() or verl_keys.is_open(name), name
-    for implied in overrides.IMPLIED.values():
+    for implied in table.IMPLIED.values():
         assert implied.keys() <= verl_keys.types().keys()
 
 
@@ -139,7 +145,22 @@ def test_dapo():
     assert found["actor_rollout_ref.actor.loss_agg_mode"] == "token-mean"
     assert found["actor_rollout_ref.actor.entropy_coeff"] == 0
     assert found["algorithm.filter_groups.enable"] is True
-    assert found["algorithm.filter_groups.metric"] == "reward"
+    assert found["algorithm.filter_groups.metric"] == "acc"
+
+
+def test_the_reward_manager_follows_dapos_switches():
+    key = "reward.reward_manager.name"
+    assert render(toy(algo="dapo")).overrides[key] == "naive"
+    assert render(toy("algo.filter_groups = true", algo="dapo")).overrides[key] == "dapo"
+    kept = toy("algo.filter_groups = true", 'reward.manager = "naive"', algo="dapo")
+    assert render(kept).overrides[key] == "naive"
+
+
+def test_entropy_in_chunks():
+    found = render(toy("actor.entropy_chunk_tokens = 64")).overrides
+    assert found["actor_rollout_ref.actor.entropy_from_logits_with_chunking"] is True
+    assert found["actor_rollout_ref.actor.entropy_from_logits_chunk_size"] == 64
+    assert "actor_rollout_ref.actor.entropy_from_logits_with_chunking" not in render(toy()).overrides
 
 
 def test_greedy_validation_has_no_temperature():
