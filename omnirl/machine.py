@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from omnirl.errors import Problem
 
-PACKAGES = ("omnirl", "verl", "vllm-omni", "vllm", "torch", "transformers", "ray", "peft")
+PACKAGES = ("omnirl", "verl", "vllm-omni", "vllm", "torch", "transformers", "ray", "peft", "av", "pillow")
 TRAINING = ("torch", "verl", "ray", "transformers", "peft", "transfer_queue", "torchvision", "av")
 """Modules that the extras `train`, `gpu` and `npu` bring."""
 EXTRAS = {"cpu": "train", "cuda": "gpu", "npu": "npu"}
@@ -17,6 +20,13 @@ NO_PACKAGES, ENGINE_PLANNED = "no-training-packages", "engine-planned"
 FIRST = frozenset({NO_PACKAGES, ENGINE_PLANNED})
 """Codes of the problems that come before any other: with them no data and no model can make a run start."""
 
+VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
+"""The variables that choose devices."""
+
+NO_CLUSTER = "`ray status` on the cluster's head tells its address; `--address local` starts a Ray of the run's own"
+
+_RANGE = re.compile(r"([0-9]{1,4})\s*-\s*([0-9]{1,4})")
+_NVIDIA_ID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
 _LEAST_DISK_BYTES = 1 << 30
 _LEAST_MEMORY_BYTES = 5 << 30
 _LEAST_SHARED_BYTES = 1 << 30
@@ -42,7 +52,13 @@ def versions() -> dict[str, str | None]:
 
 
 def check(
-    *, device: Literal["cuda", "npu", "cpu"], devices: int, nodes: int, engine: str, runs: Path
+    *,
+    device: Literal["cuda", "npu", "cpu"],
+    devices: int,
+    nodes: int,
+    engine: str,
+    runs: Path,
+    address: str | None = None,
 ) -> tuple[Problem, ...]:
     """Everything that keeps a run from starting here (errors) or may slow it down (warnings).
 
@@ -51,29 +67,87 @@ def check(
         nodes: machines; only one is looked at, this one.
         engine: the rollout engine.
         runs: the folder that the run will be made in.
+        address: the Ray cluster asked for; RAY_ADDRESS where it is None. The devices of a cluster are not looked at.
     """
+    named = cluster(address, os.environ)
     found = (
-        _engine(engine),
+        rollout_engine(engine),
         _training_packages(device),
-        *_devices(device, devices, nodes),
-        _ray_cluster(os.environ.get("RAY_ADDRESS")),
-        *_disk(runs),
-        *(_memory() if device == "cpu" else ()),
-        _shared_memory(),
+        *(() if named else _devices(device, devices, nodes)),
+        ray_address(named, "--address" if address else "RAY_ADDRESS"),
+        *runs_folder(runs),
+        *(host_memory() if device == "cpu" else ()),
+        shared_memory(),
     )
     return tuple(problem for problem in found if problem)
 
 
 def count_devices(device: Literal["cuda", "npu"]) -> int:
-    """How many accelerators of a kind this machine shows, without importing their packages."""
+    """How many accelerators of a kind this machine lets a program use, without importing their packages."""
+    there = count_present(device)
+    visible = visible_devices(device, os.environ)
+    return there if visible is None else visible.usable(there)
+
+
+def count_present(device: Literal["cuda", "npu"], root: Path = Path("/")) -> int:
+    """How many accelerators of a kind there are, whatever the environment hides."""
     if device == "npu":
-        return len(list(Path("/dev").glob("davinci[0-9]*")))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    driver = Path("/proc/driver/nvidia/gpus")
-    count = len(list(driver.iterdir())) if driver.is_dir() else _count_by_smi()
-    if visible is None:
-        return count
-    return min(count, len([word for word in visible.split(",") if word.strip() not in ("", "-1")]))
+        return len(list((root / "dev").glob("davinci[0-9]*")))
+    driver = root / "proc/driver/nvidia/gpus"
+    return len(list(driver.iterdir())) if driver.is_dir() else _count_by_smi()
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """What CUDA_VISIBLE_DEVICES or ASCEND_RT_VISIBLE_DEVICES names."""
+
+    meant: tuple[str, ...]
+    """Indices, or the ids of an NVIDIA driver, each once and in order; a range such as `4-7` is four of them."""
+    read: tuple[str, ...]
+    """The same as the driver reads it: of a range only the first, and what is named twice twice."""
+    fault: str = ""
+    """What is wrong with the text; empty when `meant` is what is read."""
+
+    def usable(self, there: int) -> int:
+        """How many devices a program gets where there are `there`: none if one is named twice (as measured with CUDA
+        13), and those before the first that does not exist."""
+        if len(set(self.read)) < len(self.read):
+            return 0
+        absent = (at for at, name in enumerate(self.read) if name.isdecimal() and int(name) >= there)
+        return min(next(absent, len(self.read)), there)
+
+
+def visible_devices(device: Literal["cuda", "npu"], environ: Mapping[str, str]) -> Visible | None:
+    """What the variable for a kind of device names; None when it is not set, so that every device is visible."""
+    text = environ.get(VISIBLE[device])
+    if text is None:
+        return None
+    meant: dict[str, None] = {}
+    read: list[str] = []
+    faults: list[str] = []
+    for word in text.split(",") if text.strip() not in ("", "NoDevFiles") else ():
+        if word.strip() == "-1":  # ends the list: a way to write that there is none
+            break
+        names = _named(word.strip(), device)
+        if not names:
+            faults.append(f"`{word.strip()}` names no device" if word.strip() else "an entry is empty")
+            break
+        if _RANGE.fullmatch(word.strip()):
+            faults.append(f"`{word.strip()}` is a range, of which only the first is read")
+        twice = next((name for name in names if name in meant), None)
+        if twice:
+            faults.append(f"`{twice}` is named twice, which leaves none")
+        read.append(names[0])
+        meant |= dict.fromkeys(names)
+    return Visible(tuple(meant), tuple(read), "; ".join(dict.fromkeys(faults)))
+
+
+def _named(word: str, device: str) -> list[str]:
+    if re.fullmatch(r"[0-9]{1,4}", word):
+        return [str(int(word))]
+    if spans := _RANGE.fullmatch(word):
+        return [str(index) for index in range(int(spans[1]), int(spans[2]) + 1)][:1024]
+    return [word] if device == "cuda" and _NVIDIA_ID.fullmatch(word) else []
 
 
 def _count_by_smi() -> int:
@@ -98,9 +172,17 @@ def _training_packages(device: str) -> Problem | None:
     return Problem(NO_PACKAGES, f"training needs {names}", hint=f"pip install 'omnirl[{EXTRAS[device]}]'")
 
 
-def _engine(engine: str) -> Problem | None:
+def rollout_engine(engine: str) -> Problem | None:
+    """Why a rollout engine cannot be started in this version."""
     if engine == "hf":
         return None
+    if engine == "none":
+        return Problem(
+            ENGINE_PLANNED,
+            "training without a rollout (`dpo`) is planned",
+            key="algo.kind",
+            hint="`--dry-run` shows the plan",
+        )
     return Problem(
         ENGINE_PLANNED,
         f"the rollout engine `{engine}` is planned; only `hf` runs in this version",
@@ -119,31 +201,53 @@ def _devices(device: Literal["cuda", "npu", "cpu"], devices: int, nodes: int) ->
         message = f"the recipe needs {devices} {name}{'s' if devices > 1 else ''}, this machine has {there}"
         hint = "`--dry-run` shows the plan; `--on cpu` runs without one"
         problems.append(Problem("too-few-devices", message, key="hardware.devices_per_node", hint=hint))
-    if nodes > 1 and not os.environ.get("RAY_ADDRESS"):
+    if nodes > 1:
         message = f"the recipe needs {nodes} machines, and no Ray cluster is named"
-        hint = "export RAY_ADDRESS=HOST:6379"
+        hint = "--address HOST:6379"
         problems.append(Problem("no-cluster", message, key="hardware.nodes", hint=hint))
     return tuple(problems)
 
 
-def _ray_cluster(address: str | None) -> Problem | None:
-    """A stale RAY_ADDRESS makes Ray wait for ever; ask whether anything answers there first."""
+def cluster(asked: str | None, environ: Mapping[str, str]) -> str | None:
+    """The address of the Ray cluster that a run joins, `asked` before RAY_ADDRESS; None for a Ray of its own."""
+    address = asked or environ.get("RAY_ADDRESS") or "local"
+    return None if address == "local" else address
+
+
+def ray_address(address: str | None, named: str = "RAY_ADDRESS", *, jobs: bool = False) -> Problem | None:
+    """A stale address makes Ray wait for ever; ask whether anything answers there first.
+
+    Args:
+        named: the option or variable that it comes from.
+        jobs: whether jobs are to be submitted, so that it may be that of the job API.
+    """
     import socket
 
     if not address or address in ("auto", "local"):
         return None
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    scheme, slashes, rest = address.rpartition("://")
+    http = scheme in ("http", "https")
+    host, colon, port = rest.rstrip("/").rpartition(":")
+    hint = "unset RAY_ADDRESS" if named == "RAY_ADDRESS" else NO_CLUSTER
+    if http and not jobs:
+        message = f"{named} is `{address}`, the job API's address; a run joins `HOST:6379`"
+        return Problem("ray-address", message, hint="give that, or add `--submit`")
+    if jobs and not colon and http:
+        host, port = rest, "443" if scheme == "https" else "80"
     fault = "is no HOST:PORT"
-    if colon and port.isdecimal() and int(port) < 1 << 16:
+    if slashes and not http and scheme != "ray":
+        fault = "starts with neither `ray://` nor `http://`" if jobs else "does not start with `ray://`"
+    elif host and port.isdecimal() and int(port) < 1 << 16:
         try:
             with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
                 return None
-        except OSError as error:
-            fault = f"answers nothing ({error.strerror or error})"
-    return Problem("ray-address", f"RAY_ADDRESS is `{address}`, which {fault}", hint="unset RAY_ADDRESS")
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
+            fault = f"answers nothing ({getattr(error, 'strerror', None) or error})"
+    return Problem("ray-address", f"{named} is `{address}`, which {fault}", hint=hint)
 
 
-def _disk(runs: Path) -> tuple[Problem, ...]:
+def runs_folder(runs: Path) -> tuple[Problem, ...]:
+    """Whether runs can be made in a folder, and whether there is room."""
     folder = next((p for p in (runs.absolute(), *runs.absolute().parents) if p.exists()), Path("/"))
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         why = "is not a folder" if not folder.is_dir() else "cannot be written"
@@ -157,7 +261,8 @@ def _disk(runs: Path) -> tuple[Problem, ...]:
     )
 
 
-def _memory() -> tuple[Problem, ...]:
+def host_memory() -> tuple[Problem, ...]:
+    """Whether there is memory for a run on the CPU; a container's limit counts."""
     import psutil
 
     available = _limited_by_container(int(psutil.virtual_memory().available))
@@ -176,7 +281,8 @@ def _limited_by_container(available: int) -> int:
     return min(available, max(0, limit - used))
 
 
-def _shared_memory() -> Problem | None:
+def shared_memory() -> Problem | None:
+    """Whether Ray's objects fit into /dev/shm."""
     shared = Path("/dev/shm")
     if not shared.is_dir():
         return None
