@@ -410,3 +410,20 @@ def test_a_recipe_that_leaves_every_row_out(file: Rows) -> None:
         checking.judge_length(report, report.targets[0], known, Length(0, number, 500, 0))
     steps(report, known)
     assert ("dataset-smaller-than-batch", None) in found(report)
+
+
+def test_labels_that_math_verify_cannot_use_are_named(file: Rows) -> None:
+    labels = ("\\frac{1}{2}", "cat", "\\frac{1}{0}", "cat", "nan", "B")
+    rows = [
+        row(f"question {at}", label, data_source="mmk12", extra_info={"options": ["A. 1", "B. 2"]})
+        for at, label in enumerate(labels)
+    ]
+    report = check([str(file(*rows))])
+    codes = {finding.row: finding for finding in report.findings.listed()}
+    assert {at: finding.code for at, finding in codes.items()} == {
+        1: "label-word",
+        2: "label-undefined",
+        4: "label-undefined",
+    }
+    assert "(2 rows)" in codes[1].message
+    assert (report.errors, report.findings.total("warning")) == (2, 1)

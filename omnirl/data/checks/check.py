@@ -13,6 +13,7 @@ from omnirl.data.checks import columns, faults
 from omnirl.data.checks.duplicates import Index
 from omnirl.data.checks.findings import Finding, Findings
 from omnirl.data.checks.items import Items
+from omnirl.data.checks.labels import Labels, of_row
 from omnirl.data.checks.lengths import Counting, Distribution, Length
 from omnirl.data.sample import PLACEHOLDERS
 from omnirl.errors import InvalidInput, OmniError
@@ -127,7 +128,10 @@ def check(
         counting = _start_counting(report, recipe, model, stack) if model and report.targets else None
         index = stack.enter_context(Index()) if sample is None else None
         with show("checking rows", sum(target.looked_at for target in report.targets)) as advance:
-            _check_rows(report, recipe, index, advance)
+            labels = _check_rows(report, recipe, index, advance)
+        if labels.uses:
+            with show("reading labels", len(labels.uses)) as advance:
+                labels.audit(report.findings, recipe.reward.options if recipe else {}, advance)
         if index is not None:
             _check_twins(report, index, _others(report, recipe))
         if counting is not None:
@@ -191,7 +195,11 @@ def _spread(rows: int, count: int) -> list[int]:
     return sorted({round(at * (rows - 1) / max(count - 1, 1)) for at in range(count)})
 
 
-def _check_rows(report: Report, recipe: Recipe | None, index: Index | None, advance: Callable[[int], object]) -> None:
+def _check_rows(
+    report: Report, recipe: Recipe | None, index: Index | None, advance: Callable[[int], object]
+) -> Labels:
+    """Look at every row; returns the labels that are to be read by math-verify."""
+    labels = Labels()
     items = Items()
     undeclared: set[tuple[int, str]] = set()
     for number, target in enumerate(report.targets):
@@ -203,6 +211,9 @@ def _check_rows(report: Report, recipe: Recipe | None, index: Index | None, adva
                     finding = Finding(fault.code, fault.message, target.name, row, fault.hint)
                     report.findings.add(finding)
                     target.faulty[row] |= fault.code.startswith(_UNCOUNTABLE)
+                if "reward_model" in target.read and not target.preference:
+                    scorer = report.scorers.get(str(values.get("data_source")))
+                    labels.add(scorer, of_row(values), target.name, row)
                 for column in _undeclared(values, recipe):
                     if (number, column) not in undeclared:
                         undeclared.add((number, column))
@@ -216,6 +227,7 @@ def _check_rows(report: Report, recipe: Recipe | None, index: Index | None, adva
         except InvalidInput as error:
             report.findings.add(Finding("file-unreadable", error.message, target.name, None, error.hint))
         advance(done % _STEP)
+    return labels
 
 
 def _row_faults(
