@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from omnirl import console
-from omnirl.commands import data, quickstart, recipe, train
+from omnirl.commands import data, doctor, plan, quickstart, recipe, score, train
 from omnirl.commands import run as run_commands
 from omnirl.errors import Exit, OmniError
 
@@ -150,7 +150,10 @@ def _options(
 
 
 app.command("quickstart", rich_help_panel=RUN, epilog=quickstart.EXAMPLES)(quickstart.quickstart)
+app.command("plan", rich_help_panel=RUN, epilog=plan.EXAMPLES)(plan.plan)
 app.command("train", rich_help_panel=RUN, epilog=train.EXAMPLES)(train.train)
+app.command("doctor", rich_help_panel=RUN, epilog=doctor.EXAMPLES)(doctor.doctor)
 app.add_typer(run_commands.app, name="run", rich_help_panel=RUN)
 app.add_typer(recipe.app, name="recipe", rich_help_panel=RECIPES_AND_DATA)
 app.add_typer(data.app, name="data", rich_help_panel=RECIPES_AND_DATA)
+app.command("score", rich_help_panel=RECIPES_AND_DATA, epilog=score.EXAMPLES)(score.score)

@@ -25,10 +25,10 @@ def test_shipped_scripts_are_current(name: str) -> None:
     ("line", "expected"),
     [
         ("omnirl tr", {"train"}),
-        ("omnirl ", {"quickstart", "train", "run", "recipe", "data"}),
+        ("omnirl ", {"quickstart", "plan", "train", "doctor", "run", "score", "recipe", "data"}),
         ("omnirl train gs", {"gsm8k"}),
         ("omnirl train toy --on c", {"cpu"}),
-        ("omnirl train toy --algo ", {"gspo", "dapo"}),
+        ("omnirl train toy --algo ", {"gspo", "dapo", "opd", "dpo"}),
         ("omnirl train toy --set train.st", {"train.steps = "}),
         ("omnirl train toy --dry", {"--dry-run"}),
     ],

@@ -19,6 +19,7 @@ from omnirl import cli as application
 from omnirl.errors import Exit
 from omnirl.recipe import registry
 from omnirl.recipe.search import shipped
+from omnirl.recipe.variables import VARIABLES
 from tests.conftest import ROOT, plain_environment
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -175,3 +176,8 @@ def test_generators_are_modules() -> None:
     for name in re.findall(r"python -m (omnirl[\w.]+)", README):
         path = ROOT / Path(*name.split("."))
         assert path.with_suffix(".py").is_file(), name
+
+
+def test_the_table_of_launcher_variables_is_the_codes() -> None:
+    told = [[cell.strip("`") for cell in row[:2]] for row in table("variable", "takes the place of", "what it is")]
+    assert told == [[v.name, v.option or v.setting] for v in VARIABLES]

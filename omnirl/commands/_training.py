@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from omnirl import console
+from omnirl.commands import _recipe_variables
 from omnirl.errors import ChildFailed, EnvironmentLacks, InvalidInput, Problem, UsageMistake
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the command line asks for; `words` are Hydra's, for verl."""
+    """What is asked for; `words` are Hydra's, for verl; `variables` the documented ones that count, by name."""
 
     task: str
     hardware: str
@@ -39,6 +40,7 @@ class Wanted:
     tune: str | None = None
     sets: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,24 @@ def prepare(wanted: Wanted) -> Prepared:
     """
     from omnirl.recipe import registry
 
-    for word in wanted.words:
-        if "=" not in word and not word.startswith("~"):
-            raise UsageMistake(f"`{word}` is neither an option nor a `key=value` for verl", hint="omnirl train --help")
-    resolved = registry.resolve(wanted.task, wanted.hardware, algo=wanted.algo, tune=wanted.tune, sets=wanted.sets)
+    check_words(wanted.words)
+    resolved = registry.resolve(
+        wanted.task,
+        wanted.hardware,
+        algo=wanted.algo,
+        tune=wanted.tune,
+        sets=wanted.sets,
+        variables=wanted.variables,
+    )
+    _recipe_variables.tell(resolved, wanted.variables)
     return render(wanted, resolved)
+
+
+def check_words(words: Sequence[str], hint: str = "omnirl train --help") -> None:
+    """Raises UsageMistake for what can be no word for verl."""
+    for word in words:
+        if "=" not in word and not word.startswith("~"):
+            raise UsageMistake(f"`{word}` is neither an option nor a `key=value` for verl", hint=hint)
 
 
 def render(wanted: Wanted, resolved: Resolved) -> Prepared:
@@ -81,7 +96,7 @@ def render(wanted: Wanted, resolved: Resolved) -> Prepared:
 
 def preflight(prepared: Prepared, runs: Path) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
     """Look at the data, the model and the machine. Returns problems of the input, and problems of the machine."""
-    from omnirl.data.preflight import check_files
+    from omnirl.data.checks.preflight import check_files
 
     recipe = prepared.resolved.recipe
     data = check_files(
@@ -164,6 +179,7 @@ def record(prepared: Prepared, run: Run, *, created: str | None = None) -> None:
         "created": created or created_now(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "words": list(prepared.wanted.words),
+        "variables": dict(prepared.wanted.variables),
         "seed": recipe.train.seed,
         "steps_total": steps_total(prepared),
         "versions": machine.versions(),
@@ -193,7 +209,10 @@ def prepare_resume(wanted: Wanted, run: Run, *, force: bool) -> tuple[Prepared, 
     recorded = run.recipe()
     resolved = resume.recorded_recipe(recorded, wanted.sets)
     words = (*(str(word) for word in known.get("words") or ()), *wanted.words)
-    prepared = render(replace(wanted, words=words), resolved)
+    _recipe_variables.tell_ignored(wanted.variables, "a run goes on with its own recipe")
+    kept = known.get("variables")
+    variables = kept if isinstance(kept, dict) else {}
+    prepared = render(replace(wanted, words=words, variables=variables), resolved)
     found = resume.differences(recorded["values"], resolved.recipe.model_dump(mode="json"))
     data = resolved.recipe.data
     there = [name for name in (*data.train, *data.val, *data.probe) if Path(name).expanduser().is_file()]

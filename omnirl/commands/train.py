@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from omnirl import console
-from omnirl.commands import _completion, _training
+from omnirl.commands import _completion, _recipe_variables, _training
 from omnirl.commands.recipe import Algo, AsJson, Sets, Tune
 from omnirl.errors import UsageMistake
 
@@ -26,6 +26,7 @@ Examples:
 
 
 def train(
+    context: typer.Context,
     task: Annotated[str, typer.Argument(metavar="TASK", autocompletion=_completion.tasks)],
     words: Annotated[
         list[str] | None,
@@ -46,7 +47,9 @@ def train(
     json: AsJson = False,
 ) -> None:
     """Train a task on some hardware, or go on with a run."""
-    wanted = _training.Wanted(task, on, algo, tune, tuple(sets or ()), tuple(words or ()))
+    asked = context.get_parameter_source("runs")
+    name, runs, variables = _recipe_variables.for_a_run(name, runs, asked_runs=asked is None or asked.name != "DEFAULT")
+    wanted = _training.Wanted(task, on, algo, tune, tuple(sets or ()), tuple(words or ()), variables)
     if resume:
         _resume(wanted, runs, name, force=force, dry_run=dry_run, as_json=json)
         return

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ray
+import transfer_queue
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transfer_queue import KVBatchMeta
@@ -13,8 +17,11 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import collate_fn
 
+from omnirl.engine.failures import Failures, named
 from omnirl.engine.phase import Phase, report
 from omnirl.engine.workers import OmniActorRolloutRefWorker
+
+_log = logging.getLogger(__name__)
 
 POLL_S = 0.02
 """Seconds between looks for finished groups; verl's own 2 s would be most of a small step."""
@@ -24,22 +31,39 @@ class TooManyFailures(RuntimeError):
     """More sequences of a step failed than the recipe allows."""
 
 
-def count_failures(*, step: int, wanted: int, delivered: int, max_share: float) -> dict[str, float]:
-    """Metrics of the sequences that the rollout of a step did not deliver.
+def count_failures(
+    *,
+    step: int,
+    wanted: int,
+    delivered: int,
+    max_share: float,
+    part: str = "training",
+    failures: Sequence[str] = (),
+) -> dict[str, float]:
+    """Metrics of the sequences that the rollout of a step did not deliver, or that of its validation.
+
+    Args:
+        part: `training` or `validation`, the first word of the metrics' names.
+        failures: rows whose media did not load, for the message.
 
     Raises:
         TooManyFailures: their share of the `wanted` sequences is above `max_share`.
     """
     failed = max(0, wanted - delivered)
     if failed > max_share * wanted:
+        place = "" if part == "training" else f"the {part} of "
         raise TooManyFailures(
-            f"{failed} of {wanted} sequences failed in step {step}, more than the {max_share:.0%} "
-            "that `rollout.max_failed_share` allows; the log names each one"
+            f"{failed} of {wanted} sequences failed in {place}step {step}, more than the {max_share:.0%} "
+            f"that `rollout.max_failed_share` allows; the log names each one{named(failures)}"
         )
-    return {"training/rollout_failure/sequences": failed, "training/rollout_failure/share": failed / wanted}
+    return {f"{part}/rollout_failure/sequences": failed, f"{part}/rollout_failure/share": failed / wanted}
 
 
 class OmniTrainer(PPOTrainerSync):
+    def __init__(self, config: DictConfig) -> None:
+        super().__init__(config)
+        self._failures = Failures()
+
     def _build_replay_buffer(self) -> ReplayBuffer:
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = POLL_S
@@ -81,18 +105,53 @@ class OmniTrainer(PPOTrainerSync):
         last = self.global_steps >= self.total_training_steps
         probing = last and self._probe_dataloader is not None
         self.val_dataloader = self._probe_dataloader if probing else self._plain_val_dataloader
-        return super()._validate()
+        with self._naming_failures(f"the validation of step {self.global_steps}", ValueError):
+            return super()._validate()
+
+    def _val_metrics_update(
+        self, *arguments: Any, expected_acc_counts: dict[tuple[str, str], int] | None = None
+    ) -> dict[str, float]:
+        """Count what a validation did not deliver too: verl takes it for wrong, or leaves it out without `acc`."""
+        _, uids, *_ = arguments
+        metrics = self._counted("validation", sum((expected_acc_counts or {}).values()), len(uids))
+        return metrics | super()._val_metrics_update(*arguments, expected_acc_counts=expected_acc_counts)
+
+    def _step_once(self, *arguments: Any, **options: Any) -> KVBatchMeta:
+        with self._naming_failures(f"step {self.global_steps}", RuntimeError):
+            return super()._step_once(*arguments, **options)
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         """Count what the rollout failed to deliver before anything is trained on the rest: verl drops it in silence."""
-        data, rollout, trainer = self.config.data, self.config.actor_rollout_ref.rollout, self.config.trainer
-        metrics |= count_failures(
-            step=self.global_steps,
-            wanted=data.train_batch_size * rollout.n,
-            delivered=len(batch.keys),
-            max_share=float(trainer.get("max_failed_share", 1.0)),
-        )
+        wanted = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
+        metrics |= self._counted("training", wanted, len(batch.keys))
         return super()._balance_batch(batch, metrics, **kwargs)
+
+    def _counted(self, part: str, wanted: int, delivered: int) -> dict[str, float]:
+        failures = self._failures.new()
+        for failure in failures:
+            _log.warning(f"step {self.global_steps}, {part}: {failure}")
+        counted = count_failures(
+            step=self.global_steps,
+            wanted=wanted,
+            delivered=delivered,
+            max_share=float(self.config.trainer.get("max_failed_share", 1.0)),
+            part=part,
+            failures=failures,
+        )
+        return counted | {f"{part}/rollout_failure/media": len(failures)}
+
+    @contextmanager
+    def _naming_failures(self, what: str, raised: type[Exception]) -> Iterator[None]:
+        """verl fails without a reason where not one sequence is left; say which media it was, if they were read."""
+        try:
+            yield
+        except TooManyFailures:
+            raise
+        except raised as error:
+            # those of a batch that had some sequences left have been counted before anything else could fail
+            if failures := self._failures.new():
+                raise TooManyFailures(f"no sequence of {what} is left{named(failures)}") from error
+            raise
 
 
 @ray.remote(num_cpus=0)
@@ -100,7 +159,6 @@ class OmniTaskRunner:
     """The Ray task that holds the trainer. verl's own picks the trainer by a mode name with further meanings."""
 
     def run(self, config: DictConfig) -> None:
-        import transfer_queue
         from verl.trainer.ppo.v1 import AgentLoopManagerTQ
         from verl.utils.logging_utils import configure_verl_logging
 

@@ -5,6 +5,9 @@ no `####`, in the last `\boxed{...}`. What counts as a number: an optional sign 
 thousands commas, an optional decimal part, or a fraction `3/4`; full-width digits, LaTeX spacing and `\frac{3}{4}` are
 understood. Words, a unit, a per cent sign or a full stop may follow, further digits may not: `#### 5 or 6` is no
 answer. Exponents (`1e3`), powers and times (`12:00`) are no numbers here.
+
+`mode = "reference"` is verl's rule instead: of the last 300 characters, what follows the last `#### ` as digits, commas
+and points, without its commas, must be the label's very text.
 """
 
 from __future__ import annotations
@@ -12,9 +15,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from fractions import Fraction
+from functools import lru_cache
+from typing import Literal
 
 from omnirl.errors import InvalidInput
 from omnirl.reward.label import shown
+
+Mode = Literal["default", "reference"]
 
 MAX_DIGITS = 100
 """A longer run of digits is no number: exact arithmetic on it would take time that grows with its square."""
@@ -22,6 +29,10 @@ MAX_DIGITS = 100
 _MARK = "####"
 _BOX = "\\boxed"
 _SPACES = " \t"
+_NEAR = 200
+"""Characters at the end that are searched first: the answer is nearly always there."""
+_SHORT = 20
+_BLANK = " \t\n"
 _SPAN = 2000
 """Characters looked at after a mark; bounds the time, whatever the model wrote."""
 
@@ -38,6 +49,10 @@ _NUMBER = re.compile(
     r"(?: ?/ ?(?P<under>[0-9]+))?"
 )
 _LABEL = re.compile(r"[-+$€£¥₹0-9.,/% ]+")
+_COMMON = re.compile(r" ?\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3}){1,5}|[0-9]{1,18}))(?:\.0{0,9})?[ \t]{0,8}(?:\n|$)")
+_COMMON_BOX = re.compile(r"\{(-?[0-9]{1,18})\}")
+_REFERENCE = re.compile(r"#### (-?[0-9.,]+)")
+_REFERENCE_SPAN = 300
 
 
 def read_number(text: str) -> Fraction | None:
@@ -58,15 +73,29 @@ def read_number(text: str) -> Fraction | None:
     return value / int(under) if int(under) else None
 
 
-def final_answer(response: str) -> Fraction | None:
+def final_answer(response: str) -> Fraction | int | None:
     """The number that the response ends on, by the module's rule; None when it gives none. Linear time."""
-    at = response.rfind(_MARK)
+    at = response.rfind(_MARK, -_NEAR)
+    if at < 0:
+        at = response.rfind(_MARK)
     if at >= 0:
         start = at + len(_MARK)
+        if len(response) - start < _SHORT and (tail := response[start:].strip(_BLANK)).isdecimal() and tail.isascii():
+            return int(tail)
+        common = _COMMON.match(response, start)
+        if common:
+            number = common[1]
+            return int(number.replace(",", "") if "," in number else number)
         found = read_number(response[start : start + _SPAN].split("\n", 1)[0])
         if found is not None:
             return found
-    boxed = _last_box(response)
+    at = response.rfind(_BOX)
+    if at < 0:
+        return None
+    common = _COMMON_BOX.match(response, at + len(_BOX))
+    if common:
+        return int(common[1])
+    boxed = _box(response, at)
     return None if boxed is None else read_number(boxed)
 
 
@@ -82,16 +111,46 @@ def read_label(ground_truth: object) -> Fraction:
     return value
 
 
-def grade(response: str, ground_truth: object) -> float:
+def grade(response: str, ground_truth: object, mode: Mode = "default") -> float:
     """1.0 when the final answer equals the label, else 0.0; raises InvalidInput for a label that is no number."""
-    return float(final_answer(response) == read_label(ground_truth))
+    return float(judge(response, ground_truth, mode)[0])
 
 
-def _last_box(response: str) -> str | None:
-    r"""What the last `\boxed{...}` holds; None without one, or when it does not close within the span."""
-    at = response.rfind(_BOX)
-    if at < 0:
-        return None
+def judge(response: str, ground_truth: object, mode: Mode = "default") -> tuple[bool, Fraction | int | str | None]:
+    """Whether the final answer equals the label, and the answer; raises InvalidInput for a label that is no number."""
+    answer: Fraction | int | str | None
+    label: Fraction | int | str
+    if mode == "reference":
+        answer, label = reference_answer(response), reference_label(ground_truth)
+    else:
+        label = _known_label(ground_truth) if isinstance(ground_truth, str) else read_label(ground_truth)
+        answer = final_answer(response)
+    return answer == label, answer
+
+
+def reference_answer(response: str) -> str | None:
+    """The answer as verl's own scorer takes it; None without one."""
+    found = _REFERENCE.findall(response[-_REFERENCE_SPAN:])
+    return found[-1].replace(",", "") if found else None
+
+
+def reference_label(ground_truth: object) -> str:
+    """The label as verl's own scorer compares it; raises InvalidInput when it is no text, or empty."""
+    if not isinstance(ground_truth, str) or not ground_truth:
+        raise InvalidInput(f"ground truth {shown(ground_truth)} has no answer", hint="labels are text, such as `72`")
+    return ground_truth
+
+
+@lru_cache(maxsize=4096)
+def _known_label(ground_truth: str) -> Fraction | int:
+    if ground_truth.isascii() and ground_truth.isdecimal() and len(ground_truth) <= MAX_DIGITS:
+        return int(ground_truth)
+    value = read_label(ground_truth)
+    return value.numerator if value.denominator == 1 else value  # integers compare ten times as fast
+
+
+def _box(response: str, at: int) -> str | None:
+    r"""What the `\boxed{...}` at `at` holds; None when it does not close within the span."""
     start = at + len(_BOX)
     rest = response[start : start + _SPAN].lstrip(_SPACES)
     if not rest.startswith("{"):

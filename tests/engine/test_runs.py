@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -150,21 +152,47 @@ def test_lora(cli: Cli, data: Path, tmp_path: Path, merge: str) -> None:
     done = cli(*words(data, "lora", f"tune.merge = {merge}"), "--tune", "lora", timeout_s=RUN_S)
     values = finished(tmp_path, done, "lora", 3)
     assert [step[FAILED] for step in values] == [0] * 3
+    assert values[-1]["validation/rollout_failure/sequences"] == 0
+
+
+BROKEN = {"bytes": b"\x89PNG\r\n\x1a\nand no more", "image": None}
+
+
+def rewrite(source: Path, target: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = change(list(store.read_rows(source)))
+    pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(source)), target)
 
 
 @pytest.fixture
 def one_row_broken(data: Path, tmp_path: Path) -> Path:
     """The data with a picture in the second step's rows that no decoder reads; nothing before training decodes it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        at = next(index for index, row in enumerate(rows) if index >= PROMPTS and row["images"])
+        rows[at]["images"] = [BROKEN]
+        return rows
 
     folder = tmp_path / "broken"
     folder.mkdir()
-    rows = list(store.read_rows(data / "train.parquet"))
-    at = next(index for index, row in enumerate(rows) if index >= PROMPTS and row["images"])
-    rows[at]["images"] = [{"bytes": b"\x89PNG\r\n\x1a\nand no more", "path": None}]
-    pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(data / "train.parquet")), folder / "train.parquet")
+    rewrite(data / "train.parquet", folder / "train.parquet", change)
     (folder / "validation.parquet").symlink_to(data / "validation.parquet")
+    return folder
+
+
+@pytest.fixture
+def no_validation(data: Path, tmp_path: Path) -> Path:
+    """The data with a validation of which no picture is read."""
+
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"images": [BROKEN]} for row in rows if row["images"]]
+
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    rewrite(data / "validation.parquet", folder / "validation.parquet", change)
+    (folder / "train.parquet").symlink_to(data / "train.parquet")
     return folder
 
 
@@ -187,8 +215,19 @@ def test_too_many_failures_stop_the_run(cli: Cli, one_row_broken: Path, tmp_path
     run = Run(tmp_path / "runs" / "stop")
     assert run.state() == "failed"
     assert [step for step, _ in metrics(run)] == [1]
+    assert re.search(r"; row of `toy/image\w*`, index \d+.*: cannot read picture in the row as an image", done.stderr)
     assert "cannot read picture in the row as an image" in run.attempts()[0].log.read_text()
     nothing_left(run)
+
+
+def test_a_validation_that_does_not_load_stops_the_run(cli: Cli, no_validation: Path, tmp_path: Path) -> None:
+    done = cli(*words(no_validation, "val", "train.validate_before = true"), timeout_s=RUN_S)
+    assert done.returncode == 5
+    assert re.search(
+        r"no sequence of the validation of step 0 is left; row of `toy/image\w*`, index \d+.*: cannot read", done.stderr
+    )
+    assert metrics(Run(tmp_path / "runs" / "val")) == []
+    nothing_left(Run(tmp_path / "runs" / "val"))
 
 
 def test_quickstart(cli: Cli, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -173,4 +175,49 @@ def test_a_number_equals_itself_in_every_notation(value):
 @given(st.text(max_size=200))
 def test_any_text_gives_a_number_or_none(text):
     for response in (text, f"#### {text}", f"\\boxed{{{text}}}"):
-        assert isinstance(numeric.final_answer(response), Fraction | None)
+        assert isinstance(numeric.final_answer(response), Fraction | int | None)
+
+
+@given(st.text(max_size=50), st.integers(-(10**20), 10**20), st.text(alphabet=" \t\n", max_size=30))
+def test_trailing_white_space_changes_nothing(text, number, space):
+    for response in (text, f"{text}#### {number}", f"{text}\\boxed{{{number}}}", f"{text}#### {number:,} apples."):
+        assert numeric.grade(response + space, str(number)) == numeric.grade(response, str(number))
+
+
+@pytest.fixture(scope="module")
+def verls_rule():
+    """verl's own scorer; its module alone, since the whole of verl takes seconds to import."""
+    package = importlib.util.find_spec("verl")
+    if package is None or package.origin is None:
+        pytest.skip("verl is not installed: pip install -e '.[train]'")
+    path = Path(package.origin).parent / "utils" / "reward_score" / "gsm8k.py"
+    spec = importlib.util.spec_from_file_location("verls_gsm8k", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.compute_score
+
+
+PIECES = st.sampled_from(
+    ["####", "#### ", " ", "-", "$", ",", ".", "72", "1,234", "0", "\\boxed{7}", "\uff17", "\ud83d", "x" * 90]
+)
+
+
+@given(
+    st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=400), st.text("0123456789-.,", min_size=1, max_size=4)
+)
+def test_the_reference_mode_is_verls_rule(verls_rule, text, label):
+    for response in (text, f"{text}#### {label}", f"#### {label}{text}", text * 20):
+        for truth in (label, "72", "abc"):
+            assert numeric.grade(response, truth, "reference") == verls_rule(response, truth)
+
+
+@pytest.mark.parametrize("label", [None, "", 72, ["72"]])
+def test_the_reference_mode_has_no_label_without_text_either(label):
+    with pytest.raises(InvalidInput, match="has no answer"):
+        numeric.grade("#### 72", label, "reference")
+
+
+def test_an_early_answer_is_found_by_default_alone():
+    response = "#### 42" + "\nand that is all there is to say" * 20
+    assert numeric.grade(response, "42") == 1.0
+    assert numeric.grade(response, "42", "reference") == 0.0

@@ -11,23 +11,68 @@ from pathlib import Path
 import pytest
 
 from omnirl.errors import InvalidInput
-from omnirl.reward.score import SCORERS, check_label, compute_score, parse_scorer
+from omnirl.reward import outcome
+from omnirl.reward.score import SCORERS, check_label, check_options, compute_score, parse_scorer
 
-RIGHT = {"score": 1.0, "accuracy": 1.0}
-WRONG = {"score": 0.0, "accuracy": 0.0}
-LABELS = {"gsm8k": "72", "choice": "<answer>B</answer>"}
-ANSWERS = {"gsm8k": "#### 72", "choice": "<answer>B</answer>"}
+RIGHT = outcome.row(1.0, 1.0, 1.0, "scored")
+NOTHING = outcome.row(0.0, 0.0, 0.0, "wrong")
+LABELS = {"gsm8k": "72", "choice": "<answer>B</answer>", "mmk12": "72"}
+ANSWERS = {"gsm8k": "#### 72", "choice": "<answer>B</answer>", "mmk12": "<answer>\\boxed{72}</answer>"}
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
 def test_keys_are_the_same_right_or_wrong(scorer):
     assert compute_score("d", ANSWERS[scorer], LABELS[scorer], {"index": 1}, scorer=scorer) == RIGHT
     for response in (None, "", "x", "\ud83d", "\0", "x" * 1_000_000):
-        assert compute_score("d", response, LABELS[scorer], scorer=scorer) == WRONG
+        assert compute_score("d", response, LABELS[scorer], scorer=scorer) == NOTHING
+        mode = "strict" if scorer == "choice" else "reference"
+        assert compute_score("d", response, LABELS[scorer], scorer=scorer, mode=mode) == NOTHING
+
+
+def test_the_quick_way_and_the_long_way_give_the_same():
+    for scorer in ("choice", "gsm8k"):
+        for response in (ANSWERS[scorer], "<answer>A</answer>", "#### 7 or 8", "#### 7", "x", None):
+            quick = compute_score("d", response, LABELS[scorer], scorer=scorer)
+            assert list(quick) == list(outcome.KEYS)
+            assert compute_score("d", response, LABELS[scorer], scorer=scorer, mode="default") == quick
+
+
+def test_a_score_can_be_changed_by_the_caller():
+    compute_score("d", "#### 72", "72", scorer="gsm8k")["score"] = 7.0
+    assert compute_score("d", "#### 72", "72", scorer="gsm8k") == RIGHT
+
+
+@pytest.mark.parametrize(
+    ("scorer", "options", "message"),
+    [
+        ("choice", {"mode": "reference"}, "is no value"),
+        ("gsm8k", {"mode": "strict"}, "is no value"),
+        ("choice", {"format_weight": 0.1}, "takes no option `format_weight`"),
+        ("mmk12", {"format_weigth": 0.1}, "takes no option `format_weigth`"),
+        ("mmk12", {"format_weight": -1}, "is no value"),
+        ("mmk12", {"format_weight": float("nan")}, "is no value"),
+        ("mmk12", {"percent": 1}, "is no value"),
+        ("mmk12", {"timeout_s": 0}, "is no value"),
+        ("mmk12", {"workers": True}, "is no value"),
+        ("mmk12", {"workers": [1]}, "is no value"),
+        ("mmk12", {"max_scorer_error_share": 2}, "is no value"),
+        ("mmk13", {}, "no scorer is called"),
+    ],
+)
+def test_a_wrong_option_raises_before_anything_is_scored(scorer, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        check_options(scorer, options)
+    with pytest.raises(InvalidInput, match=message):
+        compute_score("d", "", "1", scorer=scorer, **options)
+
+
+def test_the_format_weight_can_be_changed():
+    found = compute_score("d", "72", "72", scorer="mmk12", format_weight=1)
+    assert (found["score"], found["accuracy"], found["format"]) == (0.5, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
-@pytest.mark.parametrize("label", [None, "", "no label"])
+@pytest.mark.parametrize("label", [None, "", " $$ "])
 def test_a_bad_label_raises_and_names_the_data(scorer, label):
     for response in (None, "", ANSWERS[scorer]):
         with pytest.raises(InvalidInput, match="openai/x: ground truth"):
@@ -66,7 +111,7 @@ def test_threads_and_event_loops_score_alike():
 
 def test_import_brings_nothing_heavy():
     code = (
-        "import sys, omnirl.reward.score; "
+        "import sys, omnirl.reward.score as s; s.compute_score('d', '#### 1', '1', scorer='gsm8k'); "
         "print(sorted(n for n in sys.modules if '.' not in n and n in "
         "{'torch','numpy','pyarrow','pydantic','typer','rich','verl','ray','sympy','math_verify'})); "
         "print(sorted(n for n in sys.modules if n.startswith('omnirl')))"

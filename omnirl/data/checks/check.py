@@ -195,9 +195,7 @@ def _spread(rows: int, count: int) -> list[int]:
     return sorted({round(at * (rows - 1) / max(count - 1, 1)) for at in range(count)})
 
 
-def _check_rows(
-    report: Report, recipe: Recipe | None, index: Index | None, advance: Callable[[int], object]
-) -> Labels:
+def _check_rows(report: Report, recipe: Recipe | None, index: Index | None, advance: Callable[[int], object]) -> Labels:
     """Look at every row; returns the labels that are to be read by math-verify."""
     labels = Labels()
     items = Items()

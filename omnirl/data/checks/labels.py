@@ -59,4 +59,3 @@ def of_row(values: Mapping[str, Any]) -> object:
     """The ground truth of a row; None where it has none."""
     held = values.get("reward_model")
     return held.get("ground_truth") if isinstance(held, Mapping) else None
-
