@@ -107,7 +107,9 @@ def preflight(prepared: Prepared, runs: Path) -> tuple[tuple[Problem, ...], tupl
         prompts_per_step=recipe.batch.prompts,
         scorer=recipe.reward.scorer if ":" not in recipe.reward.scorer else None,
     )
-    return (*data, *_model(recipe.model.path), *_scorer(recipe.reward.scorer)), machine_problems(prepared, runs)
+    # a scorer is tried on a row, which only makes sense where rows are what they should be
+    scorer = () if data else _scorer(recipe.reward.scorer, recipe.reward.options, recipe.data.train)
+    return (*data, *_model(recipe.model.path), *scorer), machine_problems(prepared, runs)
 
 
 def machine_problems(prepared: Prepared, runs: Path) -> tuple[Problem, ...]:
@@ -354,11 +356,23 @@ def _in_hub_cache(name: str) -> bool:
     return any(cache.glob(f"models--{name.replace('/', '--')}/snapshots/*/config.json"))
 
 
-def _scorer(scorer: str) -> tuple[Problem, ...]:
-    file, colon, _ = scorer.rpartition(":")
-    if not colon or Path(file).expanduser().is_file():
-        return ()
-    return (Problem("scorer-absent", f"there is no file `{file}`", key="reward.scorer"),)
+def _scorer(scorer: str, options: Mapping[str, Any], train: Sequence[str]) -> tuple[Problem, ...]:
+    """What is wrong with the scorer: its options, or, tried on the first row in a fresh process, the user's own."""
+    from omnirl.data import store
+    from omnirl.reward import custom, score
+    from omnirl.reward.scorers import parse_scorer
+
+    try:
+        if scorer in score.SCORERS:
+            score.check_options(scorer, options)
+        elif scorer != "none":
+            path, function = parse_scorer(scorer)
+            rows = [Path(name).expanduser() for name in train[:1] if Path(name).expanduser().is_file()]
+            trial = next(iter(store.read_rows(rows[0])), None) if rows else None
+            custom.check_scorer(Path(path), str(function), options=options, trial=trial)
+    except InvalidInput as error:
+        return (Problem("scorer-unusable", error.message, key="reward.scorer", where=error.where, hint=error.hint),)
+    return ()
 
 
 def _shown(path: Path) -> str:

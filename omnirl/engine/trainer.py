@@ -20,6 +20,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from omnirl.engine.failures import Failures, named
 from omnirl.engine.phase import Phase, report
 from omnirl.engine.workers import OmniActorRolloutRefWorker
+from omnirl.reward import outcome
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +125,11 @@ class OmniTrainer(PPOTrainerSync):
         """Count what the rollout failed to deliver before anything is trained on the rest: verl drops it in silence."""
         wanted = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
         metrics |= self._counted("training", wanted, len(batch.keys))
+        fields = transfer_queue.kv_batch_get(
+            keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields"]
+        )
+        told = fields.pop("extra_fields").tolist()
+        metrics |= outcome.shares(one.get("reward_extra_info", {}) for one in told if isinstance(one, dict))
         return super()._balance_batch(batch, metrics, **kwargs)
 
     def _counted(self, part: str, wanted: int, delivered: int) -> dict[str, float]:
