@@ -67,13 +67,13 @@ def check(
         nodes: machines; only one is looked at, this one.
         engine: the rollout engine.
         runs: the folder that the run will be made in.
-        address: the Ray cluster asked for; RAY_ADDRESS where it is None.
+        address: the Ray cluster asked for; RAY_ADDRESS where it is None. The devices of a cluster are not looked at.
     """
     named = cluster(address, os.environ)
     found = (
         rollout_engine(engine),
         _training_packages(device),
-        *_devices(device, devices, nodes),
+        *(() if named else _devices(device, devices, nodes)),
         ray_address(named, "--address" if address else "RAY_ADDRESS"),
         *runs_folder(runs),
         *(host_memory() if device == "cpu" else ()),

@@ -32,7 +32,10 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked for; `words` are Hydra's, for verl; `variables` the documented ones that count, by name."""
+    """What is asked for; `words` are Hydra's, for verl; `variables` the documented ones that count, by name.
+
+    `address` is the Ray cluster's; None for what RAY_ADDRESS says, `local` for a Ray of the run's own.
+    """
 
     task: str
     hardware: str
@@ -41,6 +44,7 @@ class Wanted:
     sets: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    address: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ def machine_problems(prepared: Prepared, runs: Path) -> tuple[Problem, ...]:
         nodes=recipe.hardware.nodes,
         engine=recipe.rollout.engine,
         runs=runs,
+        address=prepared.wanted.address,
     )
 
 
@@ -182,6 +187,7 @@ def record(prepared: Prepared, run: Run, *, created: str | None = None) -> None:
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "words": list(prepared.wanted.words),
         "variables": dict(prepared.wanted.variables),
+        "address": machine.cluster(prepared.wanted.address, os.environ),
         "seed": recipe.train.seed,
         "steps_total": steps_total(prepared),
         "versions": machine.versions(),
@@ -213,8 +219,9 @@ def prepare_resume(wanted: Wanted, run: Run, *, force: bool) -> tuple[Prepared, 
     words = (*(str(word) for word in known.get("words") or ()), *wanted.words)
     _recipe_variables.tell_ignored(wanted.variables, "a run goes on with its own recipe")
     kept = known.get("variables")
+    address = wanted.address or os.environ.get("RAY_ADDRESS") or known.get("address")
     variables = kept if isinstance(kept, dict) else {}
-    prepared = render(replace(wanted, words=words, variables=variables), resolved)
+    prepared = render(replace(wanted, words=words, variables=variables, address=address), resolved)
     found = resume.differences(recorded["values"], resolved.recipe.model_dump(mode="json"))
     data = resolved.recipe.data
     there = [name for name in (*data.train, *data.val, *data.probe) if Path(name).expanduser().is_file()]
@@ -247,6 +254,7 @@ def start(prepared: Prepared, run: Run, *, first_step: int = 0, command: Sequenc
         ChildFailed: the training program failed, or ended well without a single step.
         KeyboardInterrupt, SystemExit: the user stopped it; the attempt is marked and can be resumed.
     """
+    from omnirl import machine
     from omnirl.run import launch, metrics
     from omnirl.run.outcome import summarize
     from omnirl.run.progress import Watch
@@ -255,7 +263,12 @@ def start(prepared: Prepared, run: Run, *, first_step: int = 0, command: Sequenc
     attempt = run.new_attempt(tag)
     watch = Watch(attempt, run.document().get("steps_total"), first_step)
     began = time.monotonic()
-    env = {**prepared.rendered.env, "VERL_FILE_LOGGER_PATH": str(attempt.metrics.absolute())}
+    address = machine.cluster(prepared.wanted.address, os.environ) or ""
+    env = {
+        **prepared.rendered.env,
+        "VERL_FILE_LOGGER_PATH": str(attempt.metrics.absolute()),
+        "RAY_ADDRESS": address,
+    }
     console.note(f"run {run.name}, attempt {attempt.number}: log in {_shown(attempt.log)}")
 
     def last_step() -> int:

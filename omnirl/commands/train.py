@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from omnirl import console
-from omnirl.commands import _completion, _recipe_variables, _training
+from omnirl.commands import _cluster, _completion, _recipe_variables, _submit, _training
 from omnirl.commands.recipe import Algo, AsJson, Sets, Tune
 from omnirl.errors import UsageMistake
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from omnirl.commands._training import Prepared, Wanted
     from omnirl.run.outcome import Outcome
     from omnirl.run.record import Run
@@ -22,6 +24,8 @@ Examples:
   omnirl data prepare toy --output data/toy && omnirl train toy --on cpu
   omnirl train gsm8k --on h800x4 --dry-run
   omnirl train gsm8k --on cpu --set 'train.steps = 3' -- trainer.logger=[file]
+  omnirl train mmk12 --on ascend910c-x16x2 --runs /shared/runs --address HEAD:6379
+  omnirl train mmk12 --on ascend910c-x16x2 --runs /shared/runs --address http://HEAD:8265 --submit
 """
 
 
@@ -43,24 +47,45 @@ def train(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="With --resume: even if settings differ.")] = False,
     runs: _training.RunsFolder = Path("runs"),
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            show_default=False,
+            help="Ray cluster to train in: `HOST:6379`, `ray://HOST:10001`, `auto` for this machine's; `local` for a "
+            "Ray of the run's own whatever RAY_ADDRESS says.",
+        ),
+    ] = None,
+    submit: Annotated[
+        bool, typer.Option("--submit", help="Hand the run over to the cluster as a job, and follow it.")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="With --submit: do not follow the job.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and show the plan; start nothing.")] = False,
     json: AsJson = False,
 ) -> None:
     """Train a task on some hardware, or go on with a run."""
     asked = context.get_parameter_source("runs")
     name, runs, variables = _recipe_variables.for_a_run(name, runs, asked_runs=asked is None or asked.name != "DEFAULT")
-    wanted = _training.Wanted(task, on, algo, tune, tuple(sets or ()), tuple(words or ()), variables)
+    wanted = _training.Wanted(task, on, algo, tune, tuple(sets or ()), tuple(words or ()), variables, address)
+    if force and not resume:
+        raise UsageMistake("`--force` goes with `--resume`")
+    if no_wait and not submit:
+        raise UsageMistake("`--no-wait` goes with `--submit`")
+    if submit:
+        options = _options(name, resume=resume, force=force, given=variables)
+        _submit_run(wanted, runs, options, resume=resume, dry_run=dry_run, wait=not no_wait, as_json=json)
+        return
     if resume:
         _resume(wanted, runs, name, force=force, dry_run=dry_run, as_json=json)
         return
-    if force:
-        raise UsageMistake("`--force` goes with `--resume`")
     prepared = _training.prepare(wanted)
+    _submit.require_same(prepared)
     inputs, machine = _training.preflight(prepared, runs)
     if dry_run:
         _show_plan(prepared, (*_training.as_warnings(inputs), *_training.as_warnings(machine)), as_json=json)
         return
     _training.require(prepared, inputs, machine)
+    _cluster.check_nodes(prepared, runs)
     from omnirl.run import record
 
     with record.reserved(runs, name, stem=f"{task}-{on}-{prepared.resolved.recipe.algo.kind}") as run, run.lock():
@@ -78,10 +103,45 @@ def _resume(wanted: Wanted, runs: Path, name: str | None, *, force: bool, dry_ru
             _show_plan(prepared, (*_training.as_warnings(inputs), *_training.as_warnings(machine)), as_json=as_json)
             return
         _training.require(prepared, inputs, machine)
+        _cluster.check_nodes(prepared, runs)
         for difference in changed:
             console.note(f"{difference.key}: was {difference.recorded}, now {difference.wanted}")
         outcome = _go_on(prepared, run, force=force)
     _show_outcome(outcome, as_json=as_json)
+
+
+def _options(name: str | None, *, resume: bool, force: bool, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Words of a job's command beside the recipe's; a name from the environment stays there."""
+    named = ("--name", name) if name is not None and "EXPERIMENT_NAME" not in given else ()
+    return (*named, *(["--resume"] if resume else []), *(["--force"] if force else []))
+
+
+def _submit_run(
+    wanted: Wanted,
+    runs: Path,
+    options: tuple[str, ...],
+    *,
+    resume: bool,
+    dry_run: bool,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Submit what can be right; the job looks at data, checkpoint and devices where they are, on the cluster."""
+    from omnirl import machine
+
+    prepared = None if resume else _training.prepare(wanted)
+    if prepared is not None:
+        fault = machine.rollout_engine(prepared.resolved.recipe.rollout.engine)
+        planned = () if fault is None else (fault,)
+        _training.require(prepared, (), () if dry_run else planned)
+    job = _submit.job_of(wanted, prepared, runs=runs, options=options)
+    if not dry_run:
+        _submit.submit(wanted, job, wait=wait, as_json=as_json)
+    elif as_json:
+        console.emit_json({"schema": "omnirl/job/1", "job": None, "address": wanted.address, "command": job.entrypoint})
+    else:
+        console.line(job.entrypoint)
+        console.note("dry run: nothing was submitted")
 
 
 def _go_on(prepared: Prepared, run: Run, *, force: bool) -> Outcome:

@@ -5,12 +5,34 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from omnirl.engine.phase import ATTEMPT_DIR
+from omnirl.run.processes import TAG
 
 PLUGIN = "omnirl.engine.plugin"
+_OWN = (
+    *(ATTEMPT_DIR, TAG, "VERL_USE_EXTERNAL_MODULES", "VERL_FILE_LOGGER_PATH", "VERL_PLATFORM", "GLOO_SOCKET_IFNAME"),
+    *("HF_DATASETS_CACHE", "HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS"),
+)
+_LOCAL = ("", "local")
+
+
+def cluster() -> str | None:
+    """The address of the cluster that the run joins; None when it starts a Ray of its own."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    return None if address in _LOCAL else address
+
+
+def for_nodes(names: Iterable[str]) -> dict[str, str]:
+    """What the processes of a run need on nodes that were started before it, by someone else.
+
+    Args:
+        names: variables of the recipe.
+    """
+    return {name: os.environ[name] for name in (*_OWN, *names) if name in os.environ}
 
 
 def prepare(recipe: dict[str, Any], attempt: Path) -> Path:
@@ -34,11 +56,14 @@ def prepare(recipe: dict[str, Any], attempt: Path) -> Path:
     }
     if Path(recipe["model"]["path"]).expanduser().is_dir() or recipe["model"]["path"] == "tiny":
         os.environ["HF_HUB_OFFLINE"] = "1"
-    if not os.environ.get("RAY_ADDRESS"):
+    if not cluster():
+        os.environ.pop("RAY_ADDRESS", None)
         # nobody else on this machine may submit work to the run's own Ray
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     if device == "cpu":
-        os.environ |= {"VERL_PLATFORM": "cpu", "GLOO_SOCKET_IFNAME": "lo"}
+        os.environ["VERL_PLATFORM"] = "cpu"
+        if not cluster():
+            os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         # a tiny model gains little from a second thread, and loses a factor of ten to one that waits for a busy core
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         # Ray refuses logical devices when this is set but empty

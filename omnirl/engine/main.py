@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from omnirl.data import store
-from omnirl.engine import environment
+from omnirl.engine import checkpoint, environment
 from omnirl.engine.phase import Phase, report
 from omnirl.errors import Exit, OmniError
 from omnirl.files import write_json
@@ -49,7 +49,7 @@ def prepare_model(run: Path, recipe: dict[str, Any]) -> Path:
     """The checkpoint folder to train from; the tiny one is built in the run folder the first time."""
     path = recipe["model"]["path"]
     if path != "tiny":
-        return Path(path).expanduser().resolve()
+        return checkpoint.folder(path)
     folder = run / "model"
     if (folder / "ready").is_file():
         return folder
@@ -83,6 +83,7 @@ def _prompts(train: Path) -> list[str]:
 def train(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) -> None:
     """Compose verl's configuration and run its trainer to the end."""
     import ray
+    from omegaconf import OmegaConf, open_dict
     from verl.trainer.main_ppo import run_ppo
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
@@ -91,6 +92,10 @@ def train(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) -> N
     from omnirl.engine.wiring import compose
 
     config = compose(run, recipe, model, ray_folder)
+    if environment.cluster():
+        with open_dict(config):
+            variables = environment.for_nodes(recipe["env"])
+            OmegaConf.update(config, "ray_kwargs.ray_init.runtime_env.env_vars", variables, force_add=True)
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     try:
         run_ppo(config, task_runner_class=OmniTaskRunner)

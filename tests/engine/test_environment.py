@@ -73,6 +73,37 @@ def test_a_users_cluster_keeps_its_own_credentials(prepare: Any) -> None:
     assert not changed.keys() & {"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"}
 
 
+def test_the_loopback_is_for_a_ray_of_the_runs_own(prepare: Any) -> None:
+    _, changed, _ = prepare(RAY_ADDRESS="auto")
+    assert changed["VERL_PLATFORM"] == "cpu"
+    assert "GLOO_SOCKET_IFNAME" not in changed
+
+
+@pytest.mark.parametrize("address", ["", "local"])
+def test_an_address_that_names_no_cluster_goes(prepare: Any, address: str) -> None:
+    _, changed, removed = prepare(RAY_ADDRESS=address)
+    assert "RAY_AUTH_TOKEN" in changed
+    assert "RAY_ADDRESS" in removed
+
+
+def test_what_the_nodes_of_a_cluster_are_told(tmp_path: Path) -> None:
+    script = """
+import json, os, sys
+from pathlib import Path
+from omnirl.engine import environment
+recipe = {"hardware": {"device": "cpu"}, "model": {"path": "tiny"}}
+environment.prepare(recipe, Path(sys.argv[1]))
+print(json.dumps([environment.cluster(), environment.for_nodes(["WANDB_MODE", "NOT_SET"])]))
+"""
+    given = {"RAY_ADDRESS": "h:1", "OMNIRL_ATTEMPT": "tag", "WANDB_MODE": "offline", "CUDA_VISIBLE_DEVICES": "0"}
+    address, told = python(script, tmp_path, TMPDIR=str(tmp_path), **given)
+    assert address == "h:1"
+    assert told["OMNIRL_ATTEMPT_DIR"] == str(tmp_path)
+    assert told["VERL_USE_EXTERNAL_MODULES"] == "omnirl.engine.plugin"
+    assert (told["OMNIRL_ATTEMPT"], told["WANDB_MODE"]) == ("tag", "offline")
+    assert not {"RAY_ADDRESS", "NOT_SET", "CUDA_VISIBLE_DEVICES", "PATH"} & set(told)
+
+
 def test_a_users_threads_count(prepare: Any) -> None:
     _, changed, _ = prepare(OMP_NUM_THREADS="3")
     assert "OMP_NUM_THREADS" not in changed

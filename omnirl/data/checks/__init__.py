@@ -1,1 +1,0 @@
-"""Whether files can be trained on: looked through at leisure (`check`) or in a second before a run (`preflight`)."""
