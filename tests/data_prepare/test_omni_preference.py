@@ -191,6 +191,7 @@ HOSTILE: list[tuple[Any, str]] = [
     (record(content=prompt(question="q\nQuestion: r", other="### Context\nx")), ""),
     (record(content=prompt().replace("\n", "\r\n")), ""),
     (record(content="### Context\nQuestion: q\nCandidate A: x\nCandidate B: y"), ""),
+    (record(content="Judge. ### Context\n<Image> file: /data/a\nQuestion: q\nCandidate A: x\nCandidate B: y"), ""),
     (record(videos=None, audios=[]), ""),
 ]
 

@@ -24,8 +24,8 @@ SEED = 42
 TEST_SHARE = 0.1
 MOST_POINTS = 10
 
-_CONTEXT = re.compile(r"^### Context:?[ \t\r]*$", re.MULTILINE)
-_FILE = re.compile(r"^(Image|Video|Audio) file:", re.MULTILINE)
+_CONTEXT = re.compile(r"(?<!\S)### Context:?[ \t\r]*$", re.MULTILINE)
+_FILE = re.compile(r"^<?(Image|Video|Audio)>? file:", re.MULTILINE)
 _QUESTION = re.compile(r"^Question:", re.MULTILINE)
 _CANDIDATE = re.compile(r"^Candidate ([AB]):", re.MULTILINE)
 _VERDICT = re.compile(r"\[\[(\w{1,16})\]\]")
