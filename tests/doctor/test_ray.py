@@ -87,7 +87,7 @@ def test_a_real_cluster() -> None:
         "--num-gpus=2",
     ]
     more = ["--include-dashboard=false", "--object-store-memory=80000000", f"--temp-dir={folder}"]
-    environ = {**named(None).environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    environ = {**named(None).environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
     head = subprocess.Popen([sys.executable, *words, *more], env=environ, stdout=subprocess.DEVNULL)
     try:
         target = named(f"127.0.0.1:{port}")
