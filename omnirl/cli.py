@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from omnirl import console
-from omnirl.commands import data, doctor, plan, quickstart, recipe, score, train
+from omnirl.commands import data, doctor, noise, plan, quickstart, recipe, score, train
 from omnirl.commands import run as run_commands
 from omnirl.errors import Exit, OmniError
 
@@ -157,3 +157,4 @@ app.add_typer(run_commands.app, name="run", rich_help_panel=RUN)
 app.add_typer(recipe.app, name="recipe", rich_help_panel=RECIPES_AND_DATA)
 app.add_typer(data.app, name="data", rich_help_panel=RECIPES_AND_DATA)
 app.command("score", rich_help_panel=RECIPES_AND_DATA, epilog=score.EXAMPLES)(score.score)
+app.command("noise", rich_help_panel=RECIPES_AND_DATA, epilog=noise.EXAMPLES)(noise.noise)

@@ -25,7 +25,7 @@ def test_shipped_scripts_are_current(name: str) -> None:
     ("line", "expected"),
     [
         ("omnirl tr", {"train"}),
-        ("omnirl ", {"quickstart", "plan", "train", "doctor", "run", "score", "recipe", "data"}),
+        ("omnirl ", {"quickstart", "plan", "train", "doctor", "run", "score", "recipe", "data", "noise"}),
         ("omnirl train gs", {"gsm8k"}),
         ("omnirl train toy --on c", {"cpu"}),
         ("omnirl train toy --algo ", {"gspo", "dapo", "opd", "dpo"}),

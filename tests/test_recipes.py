@@ -56,7 +56,7 @@ def test_every_pair_with_every_fragment(pair, algo, tune):
     found = {problem.code for problem in rules.check(resolved)}
     if (recipe.algo.kind == "dpo") != (recipe.task.rows == "preferences"):
         assert "rows-for-algo" in found
-    elif recipe.algo.kind == "opd" and recipe.hardware.nodes == 1:
+    elif recipe.algo.kind == "opd" and recipe.hardware.nodes == 1 and recipe.algo.teacher.devices is None:
         assert "teacher-needs-nodes" in found
     else:
         assert found == set()
@@ -158,6 +158,17 @@ def test_a_teacher_has_machines_of_its_own():
     document = plan(registry.resolve("mmk12", "ascend910c-x16x2"))
     assert document["overrides"]["trainer.nnodes"] == 1
     assert document["batch"]["devices"] == 16
+
+
+def test_a_teacher_on_a_cpu_has_a_slot_of_its_own():
+    document = plan(registry.resolve("toy", "cpu", algo="opd"))
+    told = document["overrides"]
+    assert (told["trainer.nnodes"], told["trainer.n_gpus_per_node"]) == (1, 1)
+    assert (told["distillation.nnodes"], told["distillation.n_gpus_per_node"]) == (1, 1)
+    assert told["distillation.teacher_models.teacher_model.inference.name"] == "hf"
+    assert told["distillation.distillation_loss.use_task_rewards"] is False
+    assert document["batch"]["devices"] == 1
+    assert document["problems"] == []
 
 
 def test_data_stand_where_they_are_prepared():

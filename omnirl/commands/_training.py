@@ -113,7 +113,8 @@ def preflight(prepared: Prepared, runs: Path) -> tuple[tuple[Problem, ...], tupl
     )
     # a scorer is tried on a row, which only makes sense where rows are what they should be
     scorer = () if data else _scorer(recipe.reward.scorer, recipe.reward.options, recipe.data.train)
-    return (*data, *_model(recipe.model.path), *scorer), machine_problems(prepared, runs)
+    teacher = _model(recipe.algo.teacher.path, "algo.teacher.path") if recipe.algo.kind == "opd" else ()
+    return (*data, *_model(recipe.model.path), *teacher, *scorer), machine_problems(prepared, runs)
 
 
 def machine_problems(prepared: Prepared, runs: Path) -> tuple[Problem, ...]:
@@ -346,18 +347,17 @@ def _prepare_hint(prepared: Prepared, errors: Sequence[Problem]) -> str | None:
     return f"omnirl data prepare {source.name}{given} --output {Path(absent[0]).parent}"
 
 
-def _model(path: str) -> tuple[Problem, ...]:
+def _model(path: str, key: str = "model.path") -> tuple[Problem, ...]:
     if path == TINY:
         return ()
     folder = Path(path).expanduser()
-    key = "model.path"
     if folder.is_dir():
         if (folder / "config.json").is_file():
             return ()
         return (Problem("model-incomplete", f"`{path}` has no config.json", key=key, hint="give a checkpoint folder"),)
     if _HUB_NAME.fullmatch(path) and _in_hub_cache(path):
         return ()
-    hint = "--set 'model.path = \"DIR\"'"
+    hint = f"--set '{key} = \"DIR\"'"
     if _HUB_NAME.fullmatch(path):
         hint = f"hf download {path}"
     return (Problem("model-absent", f"there is no model folder `{path}`", key=key, hint=hint),)

@@ -94,6 +94,9 @@ def _require_fit(document: Mapping[str, Any], what: str) -> None:
 def _show(document: Mapping[str, Any], recipe: Recipe, unread: str) -> None:
     how = f"{document['algo']}, {document['tune']} ({document['evidence']})"
     console.line(f"{document['task']} on {document['hardware']}: {how}, {recipe.hardware.summary}")
+    console.line()
+    shown = [(part["part"], part["how"] if part["on"] else "off") for part in document["algorithm"]]
+    console.table("Algorithm", ("part", "how"), shown)
     _show_placement(document["placement"], recipe)
     _show_steps(document["batch"], document["schedule"], unread)
     _show_environment(document["env"], document["placement"]["scripts"])

@@ -35,6 +35,10 @@ def main(arguments: list[str]) -> int:
     try:
         report(Phase.MODEL)
         model = prepare_model(run, recipe)
+        if recipe["algo"]["kind"] == "opd":
+            from omnirl.engine.distill import tokens
+
+            tokens.require_same(model, checkpoint.folder(recipe["algo"]["teacher"]["path"]))
         report(Phase.RAY)
         train(run, recipe, model, ray_folder)
         report(Phase.DONE)

@@ -17,6 +17,7 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.dataset.rl_dataset import collate_fn
 
+from omnirl.engine.distill.distance import distance
 from omnirl.engine.failures import Failures, named
 from omnirl.engine.phase import Phase, report
 from omnirl.engine.workers import OmniActorRolloutRefWorker
@@ -131,6 +132,17 @@ class OmniTrainer(PPOTrainerSync):
         told = fields.pop("extra_fields").tolist()
         metrics |= outcome.shares(one.get("reward_extra_info", {}) for one in told if isinstance(one, dict))
         return super()._balance_batch(batch, metrics, **kwargs)
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        """Beside the student's own log-probabilities, how far they are from its teacher's."""
+        batch = super()._compute_old_log_prob(batch, metrics)
+        if self.use_teacher_policy:
+            fields = ["old_log_probs", "teacher_logprobs"]
+            data = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+            real = [at for at, tag in enumerate(batch.tags) if not tag.get("is_padding", False)]
+            student, teacher = (data[field].unbind(0) for field in fields)
+            metrics |= distance([student[at] for at in real], [teacher[at] for at in real])
+        return batch
 
     def _counted(self, part: str, wanted: int, delivered: int) -> dict[str, float]:
         failures = self._failures.new()

@@ -39,21 +39,26 @@ def compose(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) ->
         "trainer.max_failed_share": recipe["rollout"]["max_failed_share"],
     }
     if not os.environ.get("RAY_ADDRESS"):
-        own |= {f"ray_kwargs.ray_init.{key}": value for key, value in _local_ray(recipe, ray_folder).items()}
+        own |= {f"ray_kwargs.ray_init.{key}": value for key, value in _local_ray(config, recipe, ray_folder).items()}
     with open_dict(config):
         for key, value in own.items():
             OmegaConf.update(config, key, value, force_add=True)
     return config
 
 
-def _local_ray(recipe: dict[str, Any], ray_folder: Path) -> dict[str, Any]:
+def _local_ray(config: DictConfig, recipe: dict[str, Any], ray_folder: Path) -> dict[str, Any]:
     """Arguments of `ray.init` for a cluster of this run's own."""
     arguments: dict[str, Any] = {"include_dashboard": False, "_temp_dir": str(ray_folder)}
     if recipe["hardware"]["device"] == "cpu":
         arguments |= {
             "num_cpus": _LOCAL_CPUS,
-            "num_gpus": recipe["hardware"]["devices_per_node"],
+            "num_gpus": _slots(config.trainer) + (_slots(config.distillation) if config.distillation.enabled else 0),
             "object_store_memory": _OBJECT_STORE_BYTES,
             "_node_ip_address": "127.0.0.1",
         }
     return arguments
+
+
+def _slots(pool: DictConfig) -> int:
+    """Logical devices of a resource pool, all of them here."""
+    return int(pool.nnodes * pool.n_gpus_per_node)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from omnirl.errors import InvalidInput, Problem
-from omnirl.plan import architecture, fit, memory
+from omnirl.plan import algorithm, architecture, fit, memory
 from omnirl.plan.disk import disk
 from omnirl.plan.overrides import render
 from omnirl.plan.placement import placement, schedule
@@ -19,9 +19,10 @@ from omnirl.recipe.rules import adapter
 def plan(resolved: Resolved, extra: Sequence[str] = (), *, rows: int | None = None) -> dict[str, Any]:
     """The document `omnirl/plan/1`.
 
-    `problems` holds the recipe's broken rules, errors and warnings, and what does not fit; `adapter` the modules that
-    LoRA reaches and its parameters (null without LoRA); `memory` and `disk` what the run takes (null when the model's
-    folder says no sizes); `schedule` steps, updates and passes, as far as `rows`, those of the training files, tells.
+    `problems` holds the recipe's broken rules, errors and warnings, and what does not fit; `algorithm` the parts of the
+    algorithm and which are on; `adapter` the modules that LoRA reaches and its parameters (null without LoRA); `memory`
+    and `disk` what the run takes (null when the model's folder says no sizes); `schedule` steps, updates and passes, as
+    far as `rows`, those of the training files, tells.
 
     Raises:
         InvalidInput: overrides that verl cannot take.
@@ -41,6 +42,7 @@ def plan(resolved: Resolved, extra: Sequence[str] = (), *, rows: int | None = No
         "overrides": rendered.overrides,
         "settings": rendered.settings,
         "env": rendered.env,
+        "algorithm": algorithm.parts(recipe),
         "batch": batch(recipe),
         "adapter": adapter.size(recipe),
         "placement": placement(recipe),

@@ -119,8 +119,7 @@ def _changes(recipe: Recipe, memory: Memory) -> Iterator[tuple[str, list[Any]]]:
         yield from _rollout(recipe, starved="rollout" in dict(memory.starved))
     if "teacher" in over and recipe.algo.kind == "opd":
         teacher = recipe.algo.teacher
-        per_node = recipe.hardware.devices_per_node
-        yield "algo.teacher.tensor_parallel", _wider(teacher.tensor_parallel, per_node)
+        yield "algo.teacher.tensor_parallel", _wider(teacher.tensor_parallel, recipe.teacher_devices_per_node)
         starved = "teacher" in dict(memory.starved)
         yield "algo.teacher.memory_fraction", _fractions(teacher.memory_fraction, rising=starved)
     if "actor" in over:
@@ -155,7 +154,7 @@ def _rollout(recipe: Recipe, *, starved: bool) -> Iterator[tuple[str, list[Any]]
         yield "actor.param_offload", [True]
     if settings.memory_fraction is not None:
         yield "rollout.memory_fraction", _fractions(settings.memory_fraction, rising=starved)
-    yield "rollout.tensor_parallel", _wider(settings.tensor_parallel, recipe.hardware.devices_per_node)
+    yield "rollout.tensor_parallel", _wider(settings.tensor_parallel, recipe.train_devices_per_node)
 
 
 def _fewer(tokens: int, least: int) -> list[int]:

@@ -180,7 +180,7 @@ def _host(recipe: Recipe, size: Sizes, engine: Rollout | None) -> dict[str, floa
     if needs_reference(recipe):
         found["reference"] = size.weights / nodes
     if engine and engine.host_copy:
-        found["sleeping_rollout"] = engine.host_copy * recipe.hardware.devices_per_node
+        found["sleeping_rollout"] = engine.host_copy * recipe.train_devices_per_node
     if recipe.hardware.device == "cpu":
         found["processes"] = PROCESSES_BYTES
     return found

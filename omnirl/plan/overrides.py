@@ -45,7 +45,7 @@ def render(resolved: Resolved, *, extra: Sequence[str] = ()) -> Rendered:
     """
     recipe = resolved.recipe
     values = _settled(recipe)
-    overrides = dict(_from_table(values))
+    overrides = dict(_from_table(values)) | dict(_teacher(recipe))
     if recipe.rollout.engine == NO_ENGINE:
         overrides = {key: value for key, value in overrides.items() if not key.startswith(ONLINE)}
     from_verl = dict(_spread(recipe.verl))
@@ -78,6 +78,7 @@ def _settled(recipe: Recipe) -> dict[str, Any]:
     """The recipe's values, with the ones that other settings decide."""
     values = recipe.model_dump(mode="json")
     values["hardware"]["nodes"] = recipe.train_nodes
+    values["hardware"]["devices_per_node"] = recipe.train_devices_per_node
     if recipe.reward.manager is None:
         algo = recipe.algo
         values["reward"]["manager"] = (
@@ -103,7 +104,6 @@ def _from_table(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from _spread({target: line.turn(value) if line.turn else value})
         yield from line.also.items()
     yield from _overlong(values)
-    yield from _teacher(values)
 
 
 def _overlong(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -116,11 +116,11 @@ def _overlong(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield f"reward.reward_kwargs.overlong_buffer_cfg.{key}", algo[setting]
 
 
-def _teacher(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """A teacher has whole machines, and the engine that the student's rollout has."""
-    if values["algo"]["kind"] == "opd":
-        yield "distillation.n_gpus_per_node", values["hardware"]["devices_per_node"]
-        yield f"{TEACHER}.inference.name", values["rollout"]["engine"]
+def _teacher(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+    """A teacher has machines or devices of its own, and the engine that the student's rollout has."""
+    if recipe.algo.kind == "opd":
+        yield "distillation.n_gpus_per_node", recipe.teacher_devices_per_node
+        yield f"{TEACHER}.inference.name", recipe.rollout.engine
 
 
 def _kl(coefficient: float | None) -> Iterator[tuple[str, Any]]:

@@ -14,19 +14,22 @@ def placement(recipe: Recipe) -> dict[str, Any]:
     """Every machine with its role and the devices of each rollout's or teacher's copy.
 
     `nodes` has for each machine: `node`, `role` (`train`, `train and generate` or `teach`), `devices`, and `copies`,
-    lists of device numbers. Parameters are sharded over all devices that train.
+    lists of device numbers; a machine that a teacher shares is there twice. Parameters are sharded over all devices
+    that train.
     """
-    per_node = recipe.hardware.devices_per_node
     offline = recipe.rollout.engine == NO_ENGINE
     nodes = []
     for node in range(recipe.hardware.nodes):
         if node < recipe.train_nodes:
             role = "train" if offline else "train and generate"
-            copies = [] if offline else _split(per_node, recipe.rollout.tensor_parallel)
-        else:
-            role = "teach"
-            copies = _split(per_node, recipe.algo.teacher.tensor_parallel) if recipe.algo.kind == "opd" else []
-        nodes.append({"node": node, "role": role, "devices": per_node, "copies": copies})
+            devices = recipe.train_devices_per_node
+            copies = [] if offline else _split(devices, recipe.rollout.tensor_parallel)
+            nodes.append({"node": node, "role": role, "devices": devices, "copies": copies})
+        if recipe.algo.kind == "opd" and (node >= recipe.train_nodes or recipe.algo.teacher.devices):
+            devices = recipe.teacher_devices_per_node
+            first = recipe.hardware.devices_per_node - devices
+            copies = [[first + at for at in copy] for copy in _split(devices, recipe.algo.teacher.tensor_parallel)]
+            nodes.append({"node": node, "role": "teach", "devices": devices, "copies": copies})
     return {
         "device": recipe.hardware.device,
         "nodes": nodes,

@@ -97,6 +97,7 @@ TABLE: tuple[Line, ...] = (
     _line("algo.filter_metric", "algorithm.filter_groups.metric"),
     _line("algo.divergence", "distillation.distillation_loss.loss_mode"),
     _line("algo.policy_gradient", "distillation.distillation_loss.use_policy_gradient"),
+    _line("algo.task_rewards", "distillation.distillation_loss.use_task_rewards"),
     _line("algo.teacher.path", f"{TEACHER}.model_path", turn=checkpoint),
     _line("algo.teacher.nodes", "distillation.nnodes"),
     _line("algo.teacher.tensor_parallel", f"{TEACHER}.inference.tensor_model_parallel_size"),

@@ -70,7 +70,9 @@ class Teacher(Table):
     path: Annotated[str, Field(min_length=1)]
     """The teacher's checkpoint folder or hub name; its tokenizer must be the student's."""
     nodes: Count
-    """Machines for the teacher alone, out of `hardware.nodes`."""
+    """Machines of the teacher, out of `hardware.nodes`; for it alone unless `devices` is set."""
+    devices: Count | None = None
+    """Devices of the teacher in each machine, which then trains on its other devices; whole machines when unset."""
     tensor_parallel: Count
     """Devices a copy of the teacher."""
     memory_fraction: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
@@ -85,6 +87,8 @@ class Opd(PolicyLoss):
     """How far the student is from the teacher; verl's name for it."""
     policy_gradient: bool
     """Use the divergence as a reward instead of differentiating it."""
+    task_rewards: bool
+    """Learn from the task's own rewards as well, as GSPO does."""
     teacher: Teacher
     """The model that is learned from."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -28,6 +27,7 @@ from omnirl.recipe.values import (
     Size,
     Table,
     TopP,
+    finite,
 )
 
 __all__ = ["NO_ENGINE", "NO_SCORER", "SCORERS", "Recipe", "Table", "finite", "kinds_of", "settings", "stand_in"]
@@ -303,13 +303,25 @@ class Recipe(Table):
 
     @property
     def train_nodes(self) -> int:
-        """Machines that train; a teacher has others for itself."""
-        return self.hardware.nodes - (self.algo.teacher.nodes if self.algo.kind == "opd" else 0)
+        """Machines that train; a teacher has others for itself, or devices in each of them."""
+        teacher = self.algo.teacher if self.algo.kind == "opd" else None
+        return self.hardware.nodes - (teacher.nodes if teacher and teacher.devices is None else 0)
+
+    @property
+    def train_devices_per_node(self) -> int:
+        """Devices that train in each machine that does. A rule refuses a recipe that leaves none."""
+        taken = self.algo.teacher.devices if self.algo.kind == "opd" else None
+        return max(1, self.hardware.devices_per_node - (taken or 0))
+
+    @property
+    def teacher_devices_per_node(self) -> int:
+        """Devices of a teacher in each machine that has any; 0 without a teacher."""
+        return (self.algo.teacher.devices or self.hardware.devices_per_node) if self.algo.kind == "opd" else 0
 
     @property
     def devices(self) -> int:
         """Devices that train. A rule refuses a recipe that leaves none."""
-        return max(1, self.train_nodes) * self.hardware.devices_per_node
+        return max(1, self.train_nodes) * self.train_devices_per_node
 
     @property
     def sequence_tokens(self) -> int:
@@ -368,14 +380,3 @@ def _example(annotation: Any) -> Any:
     if origin is list:
         return [_example(inner[0])]
     return {bool: False, int: 2, float: 2.0, str: SCORERS[0]}.get(annotation)
-
-
-def finite(value: Any) -> bool:
-    """Whether a value from TOML can be written as JSON: no dates, no infinities."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, list):
-        return all(finite(item) for item in value)
-    if isinstance(value, dict):
-        return all(finite(item) for item in value.values())
-    return isinstance(value, bool | int | str)

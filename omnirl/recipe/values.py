@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any, Literal
 
@@ -75,3 +76,14 @@ class Table(BaseModel):
     """A table of settings: nothing unknown in it, never changed, no value of one type taken for another."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+def finite(value: Any) -> bool:
+    """Whether a value from TOML can be written as JSON: no dates, no infinities."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, list):
+        return all(finite(item) for item in value)
+    if isinstance(value, dict):
+        return all(finite(item) for item in value.values())
+    return isinstance(value, bool | int | str)

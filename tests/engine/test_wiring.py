@@ -62,6 +62,15 @@ def test_a_cluster_of_its_own(config: Any) -> None:
     assert (ray.include_dashboard, ray.num_gpus, ray._node_ip_address) == (False, 1, "127.0.0.1")
 
 
+def test_a_teacher_has_slots_of_its_own(
+    run_folder: Path, checkpoint: Path, values: dict[str, Any], tmp_path: Path
+) -> None:
+    words = (run_folder / "overrides.txt").read_text()
+    teacher = "distillation.enabled=true\ndistillation.nnodes=1\ndistillation.n_gpus_per_node=3\n"
+    (tmp_path / "overrides.txt").write_text(words + teacher)
+    assert compose(tmp_path, values, checkpoint, tmp_path).ray_kwargs.ray_init.num_gpus == 4
+
+
 def test_a_users_cluster_gets_no_arguments(
     run_folder: Path, checkpoint: Path, values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,8 @@ def test_the_document_of_a_plan():
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert list(document) == [
         "schema", "task", "hardware", "algo", "tune", "evidence",
-        "overrides", "settings", "env", "batch", "adapter", "placement", "schedule", "memory", "disk", "problems",
+        "overrides", "settings", "env", "algorithm", "batch", "adapter", "placement", "schedule", "memory", "disk",
+        "problems",
     ]  # fmt: skip
     assert document["schema"] == "omnirl/plan/1"
     assert (document["algo"], document["tune"], document["evidence"]) == ("gspo", "lora", "planned")

@@ -27,6 +27,7 @@ DESCRIPTIVE = {
 }
 ELSEWHERE = {
     *("env", "verl", "requires.verl", "tune.kind", "algo.kind", "algo.kl_loss_coef", "algo.overlong_buffer"),
+    "algo.teacher.devices",
     *(f"algo.{setting}" for setting in table.OVERLONG.values()),
 }
 

@@ -34,6 +34,17 @@ def test_a_teacher_has_a_machine_of_its_own():
         assert sorted(device for copy in node["copies"] for device in copy) == list(range(16))
 
 
+def test_a_teacher_on_devices_of_a_shared_machine():
+    sets = ["algo.teacher.devices = 2", "algo.teacher.tensor_parallel = 1"]
+    recipe = registry.resolve("mmk12", "h800x4", algo="opd", sets=sets).recipe
+    found = placement(recipe)
+    assert found["nodes"] == [
+        {"node": 0, "role": "train and generate", "devices": 2, "copies": [[0, 1]]},
+        {"node": 0, "role": "teach", "devices": 2, "copies": [[2], [3]]},
+    ]
+    assert found["shards"] == recipe.devices == 2
+
+
 def test_training_from_given_answers_generates_nothing():
     recipe = registry.resolve("omni-preference", "h800x4").recipe
     assert placement(recipe)["nodes"] == [{"node": 0, "role": "train", "devices": 4, "copies": []}]

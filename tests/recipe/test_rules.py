@@ -262,7 +262,34 @@ def test_an_algorithm_for_other_rows_is_refused(task, algo):
 
 def test_a_teacher_on_one_machine():
     found = broken("mmk12", "h800x4", algo="opd")
-    assert found["teacher-needs-nodes"].hint == "it takes hardware with 2 machines"
+    hint = found["teacher-needs-nodes"].hint
+    assert hint == "it takes hardware with 2 machines, or `algo.teacher.devices = 2` on this"
+    shared = broken("mmk12", "h800x4", algo="opd", sets=["algo.teacher.devices = 2"])
+    assert shared.keys() == {"teacher-is-student"}
+    wrong = broken("mmk12", "h800x4", algo="opd", sets=["algo.teacher.devices = 4"])["teacher-needs-devices"]
+    assert wrong.message == "4 of 4 devices for the teacher leaves none for the student"
+    assert wrong.hint == "try `algo.teacher.devices = 3`"
+    odd = broken("mmk12", "h800x4", algo="opd", sets=["algo.teacher.devices = 1"])
+    assert "the teacher cannot be split 2 ways on 1 devices" in odd["teacher-tensor-parallel"].message
+    assert "3 devices in a node cannot be split into copies of 2" in odd["tensor-parallel"].message
+
+
+def test_a_switch_that_does_nothing():
+    sets = ["algo.overlong_tokens = 4"]
+    found = broken("toy", "cpu", algo="dapo", sets=sets)["overlong-idle"]
+    assert found.message == "`algo.overlong_tokens` does nothing without `algo.overlong_buffer`"
+    assert broken("toy", "cpu", algo="dapo", sets=[*sets, "algo.overlong_buffer = true"]) == {}
+
+
+def test_a_teacher_on_a_cpu_tells_given_tokens_alone():
+    found = broken("toy", "cpu", algo="opd", sets=['algo.divergence = "forward_kl_topk"'])
+    assert "not `hf`" in found["divergence-for-vllm"].message
+
+
+def test_a_teacher_that_shares_machines_is_on_all_of_them():
+    found = broken(*TEACHER, sets=["algo.teacher.devices = 4"])["teacher-needs-nodes"]
+    assert "on all of the 2 machines, not on 1" in found.message
+    assert found.hint == "try `algo.teacher.nodes = 2`"
 
 
 def test_checkpoints_of_every_parameter_fill_a_disk():

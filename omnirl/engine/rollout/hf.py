@@ -9,11 +9,14 @@ from typing import Any
 
 import ray
 import torch
+from omegaconf import OmegaConf
 from verl.workers.rollout.base import BaseRollout
-from verl.workers.rollout.replica import RolloutReplica
+from verl.workers.rollout.replica import RolloutMode, RolloutReplica
 from verl.workers.rollout.utils import ensure_async_iterator
 
 from omnirl.engine.rollout.server import HFServer
+
+_MODEL_CONFIG = "omnirl.engine.processor.OmniModelConfig"
 
 
 def _server_name(replica_rank: int, suffix: str = "") -> str:
@@ -22,6 +25,19 @@ def _server_name(replica_rank: int, suffix: str = "") -> str:
 
 class HFReplica(RolloutReplica):
     """The driver's side: starts the server actor."""
+
+    async def init_colocated(self, resource_pool: Any) -> None:
+        """Start a server that stands by itself, such as a teacher's: its weights come from its checkpoint alone.
+
+        verl would start a worker process for each device as well, to hand over weights that never come.
+        """
+        self.rollout_mode = RolloutMode.COLOCATED
+        self.resource_pool = resource_pool
+        if self.is_teacher_model:
+            # verl tells nothing of a teacher but its path
+            options = {"_target_": _MODEL_CONFIG, "override_config": {"attn_implementation": "sdpa"}}
+            self.model_config = OmegaConf.merge(self.model_config, options)
+        await self.launch_servers()
 
     async def launch_servers(self) -> None:
         server = (

@@ -116,7 +116,23 @@ class Sampler:
             for ids, values, end in zip(tokens, log_probs, finished.tolist(), strict=True)
         ]
 
-    def _prefill(self, prompts: Sequence[Prompt]) -> tuple[Any, torch.Tensor]:
+    @torch.inference_mode()
+    def score(self, sequences: Sequence[Prompt]) -> list[list[float]]:
+        """The log-probability at temperature 1 of each token but the first, given those before it.
+
+        Sequences that are the same run once. Media placeholders inside a sequence count as the trainer counts them:
+        as tokens that are never drawn.
+        """
+        distinct = {sequence.key: sequence for sequence in sequences}
+        logits = self._prefill(list(distinct.values()), use_cache=False)[0].logits
+        found: dict[bytes, list[float]] = {}
+        for row, (key, sequence) in zip(logits, distinct.items(), strict=True):
+            ids = torch.tensor(sequence.token_ids)
+            log_probs = ban_media_tokens(row[-len(ids) : -1].float(), self.banned_ids).log_softmax(-1)
+            found[key] = log_probs.gather(1, ids[1:, None]).squeeze(1).tolist()
+        return [found[sequence.key] for sequence in sequences]
+
+    def _prefill(self, prompts: Sequence[Prompt], *, use_cache: bool = True) -> tuple[Any, torch.Tensor]:
         """Run left-padded prompts; returns the model's output with its cache, and the attention mask."""
         width = max(len(prompt.token_ids) for prompt in prompts)
         ids = torch.full((len(prompts), width), self.pad_id)
@@ -128,7 +144,7 @@ class Sampler:
             mask[row, start:] = 1
             positions[:, row, start:] = prompt.positions
         features = extract_multi_modal_inputs([prompt.features for prompt in prompts])
-        output = self.model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, **features)
+        output = self.model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=use_cache, **features)
         return output, mask
 
     def _draw(self, logits: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:

@@ -21,8 +21,10 @@ from omnirl.engine.thinker import Thinker, media_token_ids, thinker_config
 class _Request:
     prompt_ids: list[int]
     media: dict[str, Any]
-    sampling: Sampling
-    answer: asyncio.Future[Answer]
+    sampling: Sampling | None
+    """How to draw an answer; None asks for the log-probabilities of the prompt itself."""
+    answer: asyncio.Future[Any]
+    """An `Answer`, or the log-probability of each token of the prompt but the first."""
 
 
 class HFServer:
@@ -82,10 +84,21 @@ class HFServer:
         mm_processor_kwargs: dict[str, Any] | None = None,
         **_: Any,
     ) -> TokenOutput:
-        """Answer one prompt; see verl's `LLMServerClient.generate` for the arguments."""
+        """Answer one prompt; see verl's `LLMServerClient.generate` for the arguments.
+
+        With `prompt_logprobs` 0 in `sampling_params` nothing is drawn: `extra_fields` get `prompt_ids` and
+        `prompt_logprobs`, a list a token, each about the token after it, with zeros for the last, as verl's teachers
+        tell them.
+
+        Raises:
+            ValueError: more than the log-probabilities of the given tokens is asked for.
+        """
         if self._answering is None:
             self._answering = asyncio.create_task(self._answer_for_ever())
         prompt_ids = [int(token) for token in prompt_ids]
+        scoring = sampling_params.get("prompt_logprobs") is not None
+        if scoring and sampling_params["prompt_logprobs"] != 0:
+            raise ValueError("the hf rollout tells how likely the given tokens are, not which are the likeliest")
         room = self.config.prompt_length + self.config.response_length - len(prompt_ids)
         limit = (
             sampling_params.get("max_tokens") or sampling_params.get("max_new_tokens") or self.config.response_length
@@ -98,7 +111,9 @@ class HFServer:
                 "audio": audio_data,
                 "mm_processor_kwargs": mm_processor_kwargs,
             },
-            sampling=Sampling(
+            sampling=None
+            if scoring
+            else Sampling(
                 max_tokens=max(1, min(limit, room)),
                 temperature=float(sampling_params.get("temperature", 1.0)),
                 top_p=float(sampling_params.get("top_p", 1.0)),
@@ -108,6 +123,12 @@ class HFServer:
         )
         self._requests.put_nowait(request)
         answer = await request.answer
+        if scoring:
+            told = {
+                "prompt_ids": [[token] for token in (*prompt_ids[1:], 0)],
+                "prompt_logprobs": [[value] for value in (*answer, 0.0)],
+            }
+            return TokenOutput(token_ids=[], extra_fields={"global_steps": self.global_steps, **told})
         return TokenOutput(
             token_ids=answer.token_ids,
             log_probs=answer.log_probs if sampling_params.get("logprobs") else None,
@@ -123,13 +144,13 @@ class HFServer:
                     batch.append(await asyncio.wait_for(self._requests.get(), self.window_s))
                 except TimeoutError:
                     break
-            by_sampling: dict[Sampling, list[_Request]] = {}
+            by_sampling: dict[Sampling | None, list[_Request]] = {}
             for request in batch:
                 by_sampling.setdefault(request.sampling, []).append(request)
             for sampling, requests in by_sampling.items():
                 await self._answer(requests, sampling)
 
-    async def _answer(self, requests: list[_Request], sampling: Sampling) -> None:
+    async def _answer(self, requests: list[_Request], sampling: Sampling | None) -> None:
         try:
             answers = await asyncio.to_thread(self._sample, requests, sampling)
         except Exception as error:  # noqa: BLE001  every caller gets it, and the server lives on
@@ -141,10 +162,10 @@ class HFServer:
             if not request.answer.done():
                 request.answer.set_result(answer)
 
-    def _sample(self, requests: list[_Request], sampling: Sampling) -> list[Answer]:
+    def _sample(self, requests: list[_Request], sampling: Sampling | None) -> list[Answer] | list[list[float]]:
         prompts = [self._prompt(request) for request in requests]
         with self._model_lock:
-            return self.sampler.sample(prompts, sampling)
+            return self.sampler.score(prompts) if sampling is None else self.sampler.sample(prompts, sampling)
 
     def _prompt(self, request: _Request) -> Prompt:
         """Media features and positions of a request, by the processor the trainer's side uses."""

@@ -68,6 +68,12 @@ def _overlong(recipe: Recipe) -> Iterator[Finding]:
     algo = recipe.algo
     if not isinstance(algo, Dapo):
         return
+    settings = [f"overlong_{name}" for name in ("tokens", "penalty", "log")]
+    changed = [name for name in settings if getattr(algo, name) != Dapo.model_fields[name].default]
+    if changed and not algo.overlong_buffer:
+        message = f"`algo.{changed[0]}` does nothing without `algo.overlong_buffer`"
+        idle = (f"algo.{changed[0]}", "algo.overlong_buffer")
+        yield Finding("overlong-idle", idle, message, "try `algo.overlong_buffer = true`")
     longest, stretch = recipe.data.max_response_tokens, algo.overlong_tokens
     if algo.overlong_buffer and stretch >= longest:
         message = f"a penalty over the last {stretch} tokens leaves none of the {longest} of a response free of it"
@@ -86,17 +92,23 @@ def _teacher(recipe: Recipe) -> Iterator[Finding]:
         return
     teacher = algo.teacher
     at = "algo.teacher"
-    if teacher.nodes >= hardware.nodes:
+    per_node = hardware.devices_per_node
+    if teacher.devices is not None:
+        yield from _shared(teacher.nodes, teacher.devices, hardware.nodes, per_node)
+    elif teacher.nodes >= hardware.nodes:
         message = f"{teacher.nodes} of {hardware.nodes} machines for the teacher leaves none for the student"
         fits = [hardware.nodes - 1] if hardware.nodes > 1 else []
-        hint = attempt(f"{at}.nodes", fits) or f"it takes hardware with {teacher.nodes + 1} machines"
+        alone = f"it takes hardware with {teacher.nodes + 1} machines"
+        shared = f"`{at}.devices = {per_node // 2}`" if per_node > 1 else "more devices"
+        hint = attempt(f"{at}.nodes", fits) or f"{alone}, or {shared} on this"
         yield Finding("teacher-needs-nodes", (f"{at}.nodes", "hardware.nodes"), message, hint)
-    width, per_node = teacher.tensor_parallel, hardware.devices_per_node
-    if per_node % width or not fits_heads(width):
-        message = f"the teacher cannot be split {width} ways on {per_node} devices in a node"
-        valid = neighbours(width, lambda n: per_node % n == 0 and fits_heads(n), per_node)
+    width, own = teacher.tensor_parallel, recipe.teacher_devices_per_node
+    if own % width or not fits_heads(width):
+        message = f"the teacher cannot be split {width} ways on {own} devices in a node"
+        valid = neighbours(width, lambda n: own % n == 0 and fits_heads(n), own)
         key = f"{at}.tensor_parallel"
-        yield Finding("teacher-tensor-parallel", (key, "hardware.devices_per_node"), message, attempt(key, valid))
+        told = (key, f"{at}.devices", "hardware.devices_per_node")
+        yield Finding("teacher-tensor-parallel", told, message, attempt(key, valid))
     prompt = recipe.rollout.prompt_tokens or recipe.data.max_prompt_tokens
     response = recipe.data.max_response_tokens
     least = prompt + response + 1
@@ -110,6 +122,20 @@ def _teacher(recipe: Recipe) -> Iterator[Finding]:
         yield Finding("teacher-is-student", (f"{at}.path", "model.path"), message, hint)
 
 
+def _shared(nodes: int, devices: int, machines: int, per_node: int) -> Iterator[Finding]:
+    """A teacher that shares every machine with the student."""
+    at = "algo.teacher"
+    if devices >= per_node:
+        message = f"{devices} of {per_node} devices for the teacher leaves none for the student"
+        fits = attempt(f"{at}.devices", [per_node - 1] if per_node > 1 else [])
+        keys = (f"{at}.devices", "hardware.devices_per_node")
+        yield Finding("teacher-needs-devices", keys, message, fits or "it takes 2 devices in a machine")
+    if nodes != machines:
+        message = f"with `{at}.devices` the teacher is on all of the {machines} machines, not on {nodes}"
+        hint = attempt(f"{at}.nodes", [machines])
+        yield Finding("teacher-needs-nodes", (f"{at}.nodes", f"{at}.devices", "hardware.nodes"), message, hint)
+
+
 def _divergence(recipe: Recipe) -> Iterator[Finding]:
     algo = recipe.algo
     if not isinstance(algo, Opd):
@@ -119,8 +145,9 @@ def _divergence(recipe: Recipe) -> Iterator[Finding]:
         message = f"the gradient of `{algo.divergence}` does not depend on the teacher"
         hint = 'try `algo.policy_gradient = true` or `algo.divergence = "k3"`'
         yield Finding("divergence-without-gradient", keys, message, hint)
-    if algo.divergence == "forward_kl_topk" and recipe.rollout.engine == "vllm_omni":
-        message = "verl asks only `vllm` for a teacher's likeliest tokens, not `vllm_omni`"
+    engine = recipe.rollout.engine
+    if algo.divergence == "forward_kl_topk" and engine in ("vllm_omni", "hf"):
+        message = f"verl asks only `vllm` for a teacher's likeliest tokens, not `{engine}`"
         yield Finding("divergence-for-vllm", (keys[0], "rollout.engine"), message, 'try `algo.divergence = "kl"`')
 
 

@@ -21,7 +21,7 @@ def fits_heads(width: int) -> bool:
 
 
 def _placement(recipe: Recipe) -> Iterator[Finding]:
-    per_node, width = recipe.hardware.devices_per_node, recipe.rollout.tensor_parallel
+    per_node, width = recipe.train_devices_per_node, recipe.rollout.tensor_parallel
     key = "rollout.tensor_parallel"
     valid = attempt(key, neighbours(width, lambda n: per_node % n == 0 and fits_heads(n), per_node))
     if per_node % width:

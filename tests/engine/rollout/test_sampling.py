@@ -60,6 +60,25 @@ def test_log_probabilities_are_the_trainers(make, thinker, processor, prompts, t
         torch.testing.assert_close(torch.tensor(answer.log_probs), expected, atol=1e-5, rtol=0)
 
 
+def test_given_tokens_are_as_likely_as_when_they_were_drawn(make, thinker, processor, prompts) -> None:
+    """Whole sequences of every kind and length, some of them twice, in one batch."""
+    answers = make(end_ids=SOME_ENDS).sample(prompts, Sampling(max_tokens=8))
+    sequences = []
+    for prompt, answer in zip(prompts, answers, strict=True):
+        ids = [*prompt.token_ids, *answer.token_ids]
+        key = prompt.key + repr(answer.token_ids).encode()
+        sequences.append(Prompt(ids, positions(processor, ids, prompt.features), prompt.features, key))
+    sequences += sequences[:3]
+    found = make().score(sequences)
+    assert found[-3:] == found[:3]
+    for sequence, prompt, answer, values in zip(sequences, prompts, answers, found, strict=False):
+        assert len(values) == len(sequence.token_ids) - 1
+        drawn = values[len(prompt.token_ids) - 1 :]
+        assert drawn == pytest.approx(answer.log_probs, abs=1e-5)
+        whole = teacher_forced(thinker, processor, prompt, answer.token_ids, 1.0)
+        torch.testing.assert_close(torch.tensor(drawn), whole, atol=1e-5, rtol=0)
+
+
 def test_greedy_is_one_answer_a_prompt_whatever_is_beside_it(make, thinker, processor, prompts) -> None:
     sampling = Sampling(max_tokens=6, temperature=0)
     answers = make(end_ids=SOME_ENDS).sample(prompts, sampling)

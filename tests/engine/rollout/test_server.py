@@ -24,7 +24,7 @@ class CountingServer(HFServer):
         super().__init__(*arguments)
         self.batches: list[int] = []
 
-    def _sample(self, requests: list[Any], sampling: Sampling) -> list[Answer]:
+    def _sample(self, requests: list[Any], sampling: Sampling | None) -> list[Answer] | list[list[float]]:
         self.batches.append(len(requests))
         return super()._sample(requests, sampling)
 
@@ -100,6 +100,38 @@ def test_each_request_keeps_its_own_sampling(server, loop, request_of, rows) -> 
     assert len({tuple(output.token_ids) for output in free}) > 1
     assert all(output.log_probs is None for output in free)
     assert all(len(output.token_ids) == len(output.log_probs) <= 2 for output in short)
+
+
+TEACHER = {"max_tokens": 1, "temperature": 1.0, "prompt_logprobs": 0, "detokenize": False}
+"""What verl asks a teacher with."""
+
+
+def test_a_teacher_tells_how_likely_an_answer_is(server, loop, request_of, rows) -> None:
+    """The same number that the answer was drawn with, at the place before each token, as verl reads it."""
+    requests = [request_of(rows[kind][index]) for index in (0, 1) for kind in KINDS]
+    drawn = {"temperature": 1.0, "logprobs": True}
+    answers = together(loop, server, requests, [drawn] * 8)
+    whole = [
+        {**request, "prompt_ids": request["prompt_ids"] + answer.token_ids}
+        for request, answer in zip(requests, answers, strict=True)
+    ]
+    told = together(loop, server, whole, [TEACHER, TEACHER, GREEDY, TEACHER, TEACHER, TEACHER, TEACHER, TEACHER])
+    assert told[2].token_ids
+    for request, answer, sequence, output in zip(requests, answers, whole, told, strict=True):
+        if output.token_ids:
+            continue
+        ids, values = output.extra_fields["prompt_ids"], output.extra_fields["prompt_logprobs"]
+        assert ids == [[token] for token in sequence["prompt_ids"][1:]] + [[0]]
+        assert len(values) == len(ids)
+        assert values[-1] == [0.0]
+        start = len(request["prompt_ids"]) - 1
+        assert [value for (value,) in values[start:-1]] == pytest.approx(answer.log_probs, abs=1e-5)
+        assert output.extra_fields["global_steps"] is None
+
+
+def test_a_teacher_does_not_tell_the_likeliest_tokens(server, loop, request_of, rows) -> None:
+    (output,) = together(loop, server, [request_of(rows["text"][0])], [{**TEACHER, "prompt_logprobs": 5}])
+    assert isinstance(output, ValueError)
 
 
 def test_an_answer_fits_into_the_room_that_is_left(server, loop, request_of, rows) -> None:
