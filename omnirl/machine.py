@@ -16,8 +16,10 @@ PACKAGES = ("omnirl", "verl", "vllm-omni", "vllm", "torch", "transformers", "ray
 TRAINING = ("torch", "verl", "ray", "transformers", "peft", "transfer_queue", "torchvision", "av")
 """Modules that the extras `train`, `gpu` and `npu` bring."""
 EXTRAS = {"cpu": "train", "cuda": "gpu", "npu": "npu"}
-NO_PACKAGES, ENGINE_PLANNED = "no-training-packages", "engine-planned"
-FIRST = frozenset({NO_PACKAGES, ENGINE_PLANNED})
+NO_PACKAGES, ENGINE_PLANNED, NO_ENGINE_PACKAGES = "no-training-packages", "engine-planned", "no-engine-packages"
+ENGINE_MODULES = {"vllm_omni": ("vllm", "vllm_omni")}
+"""Modules of rollout engines that the extra `gpu` brings."""
+FIRST = frozenset({NO_PACKAGES, ENGINE_PLANNED, NO_ENGINE_PACKAGES})
 """Codes of the problems that come before any other: with them no data and no model can make a run start."""
 
 VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
@@ -72,6 +74,7 @@ def check(
     named = cluster(address, os.environ)
     found = (
         rollout_engine(engine),
+        engine_packages(engine, device),
         _training_packages(device),
         *(() if named else _devices(device, devices, nodes)),
         ray_address(named, "--address" if address else "RAY_ADDRESS"),
@@ -174,7 +177,7 @@ def _training_packages(device: str) -> Problem | None:
 
 def rollout_engine(engine: str) -> Problem | None:
     """Why a rollout engine cannot be started in this version."""
-    if engine == "hf":
+    if engine in ("hf", "vllm_omni"):
         return None
     if engine == "none":
         return Problem(
@@ -185,9 +188,34 @@ def rollout_engine(engine: str) -> Problem | None:
         )
     return Problem(
         ENGINE_PLANNED,
-        f"the rollout engine `{engine}` is planned; only `hf` runs in this version",
+        f"the rollout engine `{engine}` is planned; `hf` and `vllm_omni` run in this version",
         key="rollout.engine",
         hint="`--dry-run` shows the plan; `--on cpu` runs here",
+    )
+
+
+def engine_packages(engine: str, device: str) -> Problem | None:
+    """What a rollout engine needs that is not installed here, or the kind of device it was not made to run on yet."""
+    from importlib.util import find_spec
+
+    if engine != "vllm_omni":
+        return None
+    if device != "cuda":
+        return Problem(
+            ENGINE_PLANNED,
+            f"the rollout engine `{engine}` on `{device}` is planned; it runs on `cuda` in this version",
+            key="rollout.engine",
+            hint="`--dry-run` shows the plan; `--on cpu` runs here",
+        )
+    absent = [name for name in ENGINE_MODULES[engine] if find_spec(name) is None]
+    if not absent:
+        return None
+    names = " and ".join(f"`{name}`" for name in absent)
+    return Problem(
+        NO_ENGINE_PACKAGES,
+        f"the rollout engine `{engine}` needs {names}",
+        key="rollout.engine",
+        hint=f"pip install 'omnirl[{EXTRAS[device]}]'",
     )
 
 

@@ -30,7 +30,17 @@ def test_too_few_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_engine_that_does_not_run_yet(tmp_path: Path) -> None:
-    assert "only `hf` runs" in check(tmp_path, engine="vllm_omni")["engine-planned"].message
+    assert "`vllm` is planned" in check(tmp_path, engine="vllm")["engine-planned"].message
+    assert "on `npu` is planned" in check(tmp_path, engine="vllm_omni", device="npu")["engine-planned"].message
+
+
+def test_an_engine_whose_packages_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(machine.ENGINE_MODULES, "vllm_omni", ("json", "no_such_engine"))
+    problem = check(tmp_path, engine="vllm_omni", device="cuda")["no-engine-packages"]
+    assert problem.message == "the rollout engine `vllm_omni` needs `no_such_engine`"
+    assert problem.hint == "pip install 'omnirl[gpu]'"
+    monkeypatch.setitem(machine.ENGINE_MODULES, "vllm_omni", ("json",))
+    assert not {"no-engine-packages", "engine-planned"} & check(tmp_path, engine="vllm_omni", device="cuda").keys()
 
 
 def test_many_machines_need_a_cluster(tmp_path: Path) -> None:

@@ -131,8 +131,9 @@ def _submit_run(
 
     prepared = None if resume else _training.prepare(wanted)
     if prepared is not None:
-        fault = machine.rollout_engine(prepared.resolved.recipe.rollout.engine)
-        planned = () if fault is None else (fault,)
+        engine, device = prepared.resolved.recipe.rollout.engine, prepared.resolved.recipe.hardware.device
+        faults = (machine.rollout_engine(engine), machine.engine_packages(engine, device))
+        planned = tuple(fault for fault in faults if fault and fault.code == machine.ENGINE_PLANNED)
         _training.require(prepared, (), () if dry_run else planned)
     job = _submit.job_of(wanted, prepared, runs=runs, options=options)
     if not dry_run:

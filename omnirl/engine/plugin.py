@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import os
 
+from verl.workers.rollout.base import _ROLLOUT_REGISTRY
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
+
 from omnirl.engine import platform_cpu
 
+
+def _hf_replica() -> type[RolloutReplica]:
+    from omnirl.engine.rollout.hf import HFReplica
+
+    return HFReplica
+
+
+def _omni_replica() -> type[RolloutReplica]:
+    from omnirl.engine.rollout.vllm_omni import OmniReplica
+
+    return OmniReplica
+
+
+# verl offers no public call to add the worker-side half of a rollout engine
 if os.environ.get("VERL_PLATFORM") == platform_cpu.NAME:
-    from verl.workers.rollout.base import _ROLLOUT_REGISTRY
-    from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
-
-    def _hf_replica() -> type[RolloutReplica]:
-        from omnirl.engine.rollout.hf import HFReplica
-
-        return HFReplica
-
-    # verl offers no public call to add the worker-side half of a rollout engine
     _ROLLOUT_REGISTRY["hf", "async"] = "omnirl.engine.rollout.hf.HFAdapter"
     RolloutReplicaRegistry.register("hf", _hf_replica)
+_ROLLOUT_REGISTRY["vllm_omni", "async"] = "omnirl.engine.rollout.vllm_omni.OmniAdapter"
+RolloutReplicaRegistry.register("vllm_omni", _omni_replica)

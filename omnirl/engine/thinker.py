@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PretrainedConfig
 from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
     Qwen3OmniMoeThinkerForConditionalGeneration,
 )
+from transformers.utils import ModelOutput
 
-BANNED_LOGIT = -1e4
-"""Logit of a media placeholder in an answer. Finite, so that entropy and gradients stay so."""
+from omnirl.engine.head import BANNED_LOGIT, log_probs_and_entropy
 
 FSDP_UNITS = ["Qwen3OmniMoeThinkerTextDecoderLayer", "Qwen3OmniMoeVisionBlock", "Qwen3OmniMoeAudioEncoderLayer"]
 
@@ -47,20 +49,63 @@ def ban_media_tokens(logits: torch.Tensor, token_ids: torch.Tensor) -> torch.Ten
     return logits.index_fill(-1, token_ids.to(logits.device), BANNED_LOGIT)
 
 
+@dataclass
+class FusedOutput(ModelOutput):
+    """What the Thinker gives where nobody wants logits: two tensors (batch, tokens)."""
+
+    log_probs: torch.Tensor | None = None
+    entropy: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the LM head is asked instead of logits: see `log_probs_and_entropy`."""
+
+    labels: torch.Tensor
+    temperature: float
+    banned: torch.Tensor
+
+
+class Head(nn.Linear):
+    """The LM head. While it has a `question` it answers that, as (..., 2): log-probability and entropy.
+
+    It has to happen in here: a head that is sharded by itself has its whole weight in its own forward pass alone.
+    """
+
+    question: Question | None = None
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        asked = self.question
+        if asked is None:
+            return super().forward(hidden)
+        found = log_probs_and_entropy(
+            hidden, self.weight, asked.labels, temperature=asked.temperature, banned=asked.banned
+        )
+        return torch.stack(found, dim=-1)
+
+
 class Thinker(Qwen3OmniMoeThinkerForConditionalGeneration):
-    """The Thinker, which can run its idle towers too.
+    """The Thinker, which can run its idle towers too, and can keep its logits to itself.
 
     With `towers_always` set, a batch without images (or audio) still sends the smallest dummy through that tower and
     adds zero times the result. Ranks whose batches lack a modality would otherwise skip that tower's collectives:
     gloo aborts on the mismatch and NCCL waits for ever.
+
+    A `temperature` among the inputs, which verl hands on with `use_fused_kernels`, asks for `FusedOutput`.
     """
 
     _no_split_modules = FSDP_UNITS
     towers_always = False
 
+    def __init__(self, config: PretrainedConfig) -> None:
+        super().__init__(config)
+        self.lm_head.__class__ = Head  # the same parameters under the same names, and no random number drawn
+
     def forward(self, input_ids: torch.Tensor | None = None, **inputs: Any) -> Any:
         # verl hands on the patch counts of its own throughput estimate
         inputs.pop("images_seqlens", None)
+        temperature = inputs.pop("temperature", None)
+        labels = inputs.pop("shift_labels", None)
         if self.towers_always and inputs.get("inputs_embeds") is None:
             embeddings = self.get_input_embeddings()(input_ids)
             if inputs.get("pixel_values") is None and inputs.get("pixel_values_videos") is None:
@@ -68,7 +113,16 @@ class Thinker(Qwen3OmniMoeThinkerForConditionalGeneration):
             if inputs.get("input_features") is None:
                 embeddings = embeddings + self._idle_audio(embeddings)
             inputs["inputs_embeds"] = embeddings
-        return super().forward(input_ids=input_ids, **inputs)
+        if temperature is None:
+            return super().forward(input_ids=input_ids, **inputs)
+        labels = torch.roll(input_ids, -1, dims=1) if labels is None else labels
+        banned = torch.tensor(media_token_ids(self.config), device=labels.device)
+        self.lm_head.question = Question(labels, temperature, banned)
+        try:
+            found = super().forward(input_ids=input_ids, **inputs).logits
+        finally:
+            self.lm_head.question = None
+        return FusedOutput(*found.unbind(-1))
 
     def _idle_vision(self, like: torch.Tensor) -> torch.Tensor:
         """Zero, computed through the vision tower from one 2x2 patch grid."""

@@ -66,6 +66,16 @@ class OmniTrainer(PPOTrainerSync):
         super().__init__(config)
         self._failures = Failures()
 
+    def fit(self, agent_loop_manager: Any) -> None:
+        settings = self.config.trainer.get("sync_proof", None)
+        if settings and self.global_steps < self.total_training_steps:
+            from omnirl.engine.proof import prove
+
+            self.agent_loop_manager = agent_loop_manager
+            with self._naming_failures("the sync proof", RuntimeError):
+                prove(self, settings)
+        super().fit(agent_loop_manager)
+
     def _build_replay_buffer(self) -> ReplayBuffer:
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = POLL_S

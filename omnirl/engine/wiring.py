@@ -37,6 +37,7 @@ def compose(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) ->
         "trainer.resume_mode": "auto",
         "trainer.logger": loggers if "file" in loggers else [*loggers, "file"],
         "trainer.max_failed_share": recipe["rollout"]["max_failed_share"],
+        "trainer.sync_proof": recipe["rollout"].get("proof"),
     }
     if not os.environ.get("RAY_ADDRESS"):
         own |= {f"ray_kwargs.ray_init.{key}": value for key, value in _local_ray(config, recipe, ray_folder).items()}
@@ -49,6 +50,8 @@ def compose(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) ->
 def _local_ray(config: DictConfig, recipe: dict[str, Any], ray_folder: Path) -> dict[str, Any]:
     """Arguments of `ray.init` for a cluster of this run's own."""
     arguments: dict[str, Any] = {"include_dashboard": False, "_temp_dir": str(ray_folder)}
+    if recipe["hardware"]["nodes"] == 1:
+        arguments["_node_ip_address"] = "127.0.0.1"
     if recipe["hardware"]["device"] == "cpu":
         arguments |= {
             "num_cpus": _LOCAL_CPUS,

@@ -181,6 +181,9 @@ OWN: Mapping[str, str] = {
     "algo.label_smoothing": f"{_PAIR_LOSS}.label_smoothing",
     "algo.average_log_prob": f"{_PAIR_LOSS}.average_log_prob",
     "rollout.max_failed_share": "rollout.max_failed_share",
+    "rollout.proof.least_pearson": "rollout.proof.least_pearson",
+    "rollout.proof.most_difference": "rollout.proof.most_difference",
+    "rollout.proof.prompts": "rollout.proof.prompts",
     "reward.scorer": "reward.scorer",
 }
 """Settings that verl has no key for, and the names they go by in a plan; omnirl acts on them itself."""

@@ -186,6 +186,15 @@ class Validation(Table):
     """Take the likeliest token each time."""
 
 
+class Proof(Table):
+    least_pearson: Share = 0.99
+    """Least correlation of the probabilities that rollout and trainer give the same tokens."""
+    most_difference: Positive = 0.06
+    """Largest mean difference of their log-probabilities."""
+    prompts: Count = 2
+    """Questions of each modality that are compared."""
+
+
 class Rollout(Table):
     engine: Literal["vllm_omni", "vllm", "hf", "none"]
     """What generates responses; `none` where answers are in the data."""
@@ -221,6 +230,8 @@ class Rollout(Table):
     """Keyword arguments for the engine itself."""
     validation: Validation = Validation()
     """Sampling when validating."""
+    proof: Proof | None = None
+    """Compare rollout and trainer before the first step, with the weights as they are and with changed ones."""
     max_failed_share: Share = 0.1
     """Stop the run when more than this share of a step's sequences failed."""
 

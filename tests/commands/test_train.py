@@ -199,12 +199,12 @@ def test_what_no_input_can_mend_comes_first(prepared: Prepared) -> None:
         _training.require(broken, (no_file,), (absent,))
 
 
-def test_an_engine_that_does_not_run_yet_is_refused_whatever_else_is_missing(cli: Cli) -> None:
+def test_an_engine_that_is_not_installed_is_refused_whatever_else_is_missing(cli: Cli) -> None:
     done = cli("train", "gsm8k", "--on", "h800x4")
     assert done.returncode == 4
-    assert "the rollout engine `vllm_omni` is planned" in done.stderr
+    assert "the rollout engine `vllm_omni` needs `vllm` and `vllm_omni`" in done.stderr
     assert "model.path" not in done.stderr
-    assert done.stderr.rstrip().endswith("hint: `--dry-run` shows the plan; `--on cpu` runs here")
+    assert done.stderr.rstrip().endswith("hint: pip install 'omnirl[gpu]'")
 
 
 def test_a_dry_run_starts_and_writes_nothing(cli: Cli, toy_data: Path, tmp_path: Path) -> None:
@@ -236,10 +236,10 @@ def test_a_dry_run_needs_no_devices_and_says_what_is_missing(cli: Cli) -> None:
         assert done.returncode == 0, done.stderr
         return {problem["code"] for problem in json.loads(done.stdout)["problems"]}
 
-    assert {"too-few-devices", "engine-planned"} <= codes()
+    assert {"too-few-devices", "no-engine-packages"} <= codes()
     # the devices of a cluster are not those of this machine
     named = codes(RAY_ADDRESS="127.0.0.1:1")
-    assert {"engine-planned", "ray-address"} <= named
+    assert {"no-engine-packages", "ray-address"} <= named
     assert "too-few-devices" not in named
 
 

@@ -78,3 +78,24 @@ def test_batches_without_such_positions_are_left_alone() -> None:
 def test_the_workers_train_with_the_repair() -> None:
     assert OmniActorRolloutRefWorker.actor_worker_cls is OmniTrainingWorker
     assert OmniActorRolloutRefWorker.ref_worker_cls is OmniTrainingWorker
+
+
+def test_disturbed_weights_settle_to_what_they_were() -> None:
+    from types import SimpleNamespace
+
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    module[0].bias.data.zero_()
+    module[1].weight.requires_grad_(False)
+    worker = SimpleNamespace(actor=SimpleNamespace(engine=SimpleNamespace(module=module)))
+    worker._trained_weights = lambda: OmniActorRolloutRefWorker._trained_weights(worker)
+    before = {name: weight.clone() for name, weight in module.named_parameters()}
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        OmniActorRolloutRefWorker.disturb_weights(worker, 0.3, 7)
+    finally:
+        torch.distributed.destroy_process_group()
+    moved = {name: (weight - before[name]).detach().abs().max().item() for name, weight in module.named_parameters()}
+    assert moved["1.weight"] == 0
+    assert min(value for name, value in moved.items() if name != "1.weight") > 1e-3
+    OmniActorRolloutRefWorker.settle_weights(worker)
+    assert all(torch.equal(weight, before[name]) for name, weight in module.named_parameters())

@@ -1,0 +1,146 @@
+"""verl's rollout interface over vllm-omni: the driver's side and the training worker's side."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import ray
+import torch
+import zmq
+from verl.plugin.platform import get_platform
+from verl.utils.device import get_resource_name, is_support_ipc
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica
+
+from omnirl.engine.rollout.calls import EngineFailure
+from omnirl.engine.rollout.names import transfer_key
+from omnirl.engine.rollout.omni_server import OmniServer
+
+REPLY_S = 300.0
+"""Longest wait of a trainer for its rollout worker to take a bucket of weights."""
+
+
+def _server_name(replica_rank: int, suffix: str = "") -> str:
+    return f"omnirl_vllm_omni_server_{replica_rank}{suffix}"
+
+
+class OmniReplica(RolloutReplica):
+    """Starts the server actor on the node and the devices of its training workers."""
+
+    server: type[OmniServer] = OmniServer
+
+    async def launch_servers(self) -> None:
+        if self.nnodes > 1:
+            raise ValueError(f"a copy of the rollout engine stays on one machine, and {self.world_size} devices do not")
+        places = await asyncio.gather(*[worker.__ray_call__.remote(_place) for worker in self.workers])
+        suffix = "_teacher" * self.is_teacher_model + "_reward" * self.is_reward_model + self.name_suffix
+        environment = {**dict.fromkeys(get_platform().ray_noset_envvars(), "1"), **get_platform().rollout_env_vars()}
+        server = (
+            ray.remote(self.server)
+            .options(
+                name=_server_name(self.replica_rank, suffix),
+                num_cpus=0,
+                max_concurrency=self.max_concurrency,
+                runtime_env={"env_vars": environment},
+                scheduling_strategy=ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+                    node_id=places[0][0], soft=False
+                ),
+            )
+            .remote(
+                self.config,
+                self.model_config,
+                self.rollout_mode,
+                self.replica_rank,
+                ",".join(device for _, device in places),
+            )
+        )
+        self.servers = [server]
+        self._server_handle = server
+        self._server_address = await server.launch.remote()
+
+
+def _place(_: Any) -> tuple[str, str]:
+    """A worker's node and device."""
+    context = ray.get_runtime_context()
+    return context.get_node_id(), str(context.get_accelerator_ids()[get_resource_name()][0])
+
+
+class OmniAdapter(BaseRollout):
+    """Hands a training worker's weights to the rollout worker on the same device, in buckets through device memory."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
+        super().__init__(config, model_config, device_mesh)
+        rank = int(os.environ["RANK"])
+        self.ranks = config.tensor_model_parallel_size * config.data_parallel_size * config.pipeline_model_parallel_size
+        self.replica_rank = rank // self.ranks if replica_rank == -1 else replica_rank
+        self.is_leader = rank % self.ranks == 0
+        self.sleep_level = 2
+        local_rank = rank % self.ranks % int(os.environ["RAY_LOCAL_WORLD_SIZE"])
+        job = transfer_key(ray.get_runtime_context().get_job_id())
+        self._socket = f"ipc:///tmp/rl-colocate-zmq-{job}-replica-{self.replica_rank}-rank-{local_rank}.sock"
+        self._by_host = not is_support_ipc()
+
+    async def _server(self) -> Any:
+        return await asyncio.to_thread(ray.get_actor, _server_name(self.replica_rank))
+
+    async def resume(self, tags: list[str]) -> None:
+        if self.config.free_cache_engine and self.is_leader:
+            await (await self._server()).wake_up.remote(tags)
+
+    async def release(self) -> None:
+        if self.config.free_cache_engine and self.is_leader:
+            await (await self._server()).sleep.remote()
+
+    @torch.no_grad()
+    async def update_weights(
+        self,
+        weights: Iterator[tuple[str, torch.Tensor]],
+        wire_format: str = "named_tensors",
+        global_steps: int | None = None,
+        **options: Any,
+    ) -> None:
+        """Send weights, full or of an adapter, and forget what older ones computed.
+
+        Raises:
+            ValueError: a wire format other than named tensors.
+            EngineFailure: the rollout worker did not take them.
+        """
+        if wire_format != "named_tensors":
+            raise ValueError(f"the vllm_omni rollout takes named tensors, not `{wire_format}`")
+        server = await self._server() if self.is_leader else None
+        receiving = None
+        if server is not None:
+            options["use_shm"] = self._by_host
+            receiving = server.collective_rpc.remote("update_weights_from_ipc", kwargs=options)
+        sender = _sender(self._socket, self.config.checkpoint_engine.update_weights_bucket_megabytes, self._by_host)
+        try:
+            await sender.async_send_weights(weights)
+        except zmq.Again as error:
+            failure = EngineFailure(f"the rollout worker took no weights for {REPLY_S:g} s")
+            if receiving is not None:
+                done, _ = ray.wait([receiving], timeout=0)
+                if done:
+                    ray.get(receiving)  # raises what went wrong there
+            raise failure from error
+        if server is not None:
+            await receiving
+            await server.clear_kv_cache.remote()
+            if global_steps is not None:
+                await server.set_global_steps.remote(global_steps)
+
+
+def _sender(socket: str, bucket_mib: int, by_host: bool) -> Any:
+    """verl's sender with a bound on its waits: a worker that failed would never answer."""
+    from verl.workers.rollout.vllm_rollout.bucketed_weight_transfer import BucketedWeightSender
+
+    class Sender(BucketedWeightSender):
+        def _init_socket(self) -> None:
+            super()._init_socket()
+            self.socket.setsockopt(zmq.RCVTIMEO, int(REPLY_S * 1000))
+            self.socket.setsockopt(zmq.SNDTIMEO, int(REPLY_S * 1000))
+            self.socket.setsockopt(zmq.LINGER, 0)
+
+    return Sender(zmq_handle=socket, bucket_size_mb=bucket_mib, use_shm=by_host)

@@ -1,0 +1,205 @@
+"""The runs that show the GPU engine at work, on any machine with one GPU.
+
+    omnirl data prepare toy --output DATA
+    python -m tests.benchmarks.gpu.checkpoint small MODEL
+    python -m tests.benchmarks.gpu.session --data DATA --model MODEL --runs RUNS [--steps 20] [--at-once 4] CASE...
+
+Cases: `full`, `merged` (LoRA, merged weights are sent), `adapter` (LoRA, the adapter is sent), `level1` (full, with
+the rollout at sleep level 1), `fused` (full, without logits), `stale` (a rollout that never sleeps and never resets a
+cache: the sync proof must fail), `killed` (the rollout engine's process is killed in a step: exit 5, and nothing may be
+left on the GPU). Prints a line of JSON a case: exit code, seconds, the proof, and how both sides agreed in each step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+SCORER = ROOT / "tests" / "engine" / "dense_scorer.py"
+PEARSON = "training/rollout_actor_probs_pearson_corr"
+DIFFERENCE = "training/rollout_probs_diff_mean"
+LORA = ["tune.rank = 16", "tune.alpha = 32"]
+CASES: dict[str, dict[str, Any]] = {
+    "full": {},
+    "merged": {"words": ["--tune", "lora"], "sets": [*LORA, "tune.merge = true"]},
+    "adapter": {"words": ["--tune", "lora"], "sets": [*LORA, "tune.merge = false"]},
+    "level1": {"sets": ["rollout.options.sleep_level = 1"]},
+    "fused": {"sets": ['verl."actor_rollout_ref.model.use_fused_kernels" = true']},
+    "stale": {"stale": True, "sets": ['verl."actor_rollout_ref.rollout.free_cache_engine" = false']},
+    "killed": {"kill": True},
+}
+
+
+def without_resets(work: Path) -> Path:
+    """A copy of omnirl whose rollout engine resets no cache."""
+    copy = work / "without_resets"
+    shutil.rmtree(copy, ignore_errors=True)
+    for folder in ("omnirl", "recipes"):
+        shutil.copytree(ROOT / folder, copy / folder)
+    engine = copy / "omnirl" / "engine" / "rollout" / "omni_engine.py"
+    text = engine.read_text(encoding="utf-8")
+    before = '        if await self.engine_call("reset_prefix_cache", False, True) is False:'
+    assert before in text
+    engine.write_text(text.replace(before, "        return\n" + before), encoding="utf-8")
+    return copy
+
+
+def run(name: str, case: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    data = Path(arguments.data).resolve()
+    steps = arguments.steps
+    sets = [
+        f'data.train = "{data}/train.parquet"',
+        f'data.val = "{data}/validation.parquet"',
+        f'model.path = "{Path(arguments.model).resolve()}"',
+        f'reward.scorer = "{SCORER}:score"',
+        f"train.steps = {steps}",
+        f"train.save_every = {steps if name == 'full' else -1}",
+        "data.filter_overlong_prompts = false",
+        f"optim.learning_rate = {arguments.learning_rate}",
+        *case.get("sets", []),
+        *arguments.set,
+    ]
+    environment = {**os.environ, "OMNIRL_RECIPES": str(Path(__file__).parent / "recipes")}
+    if case.get("stale"):
+        environment["PYTHONPATH"] = f"{without_resets(Path(arguments.runs))}:{environment.get('PYTHONPATH', '')}"
+    words = [part for line in sets for part in ("--set", line)]
+    command = [
+        sys.executable,
+        "-m",
+        "omnirl",
+        "train",
+        "toy",
+        "--on",
+        "bench",
+        "--runs",
+        arguments.runs,
+        "--name",
+        name,
+    ]
+    output = Path(arguments.runs) / f"{name}.out"
+    start = time.perf_counter()
+    with output.open("w") as sink:
+        # a folder without an `omnirl`, so that PYTHONPATH decides which one is run
+        process = subprocess.Popen(
+            [*command, *case.get("words", []), *words], stdout=sink, stderr=sink, env=environment, cwd=arguments.runs
+        )
+        noticed = _kill_engine(process, Path(arguments.runs) / name) if case.get("kill") else None
+        try:
+            code: int | None = process.wait(arguments.timeout)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            code = None
+            process.wait(30)
+    attempt = Path(arguments.runs) / name / "latest"
+    result: dict[str, Any] = {"case": name, "exit": code, "seconds": round(time.perf_counter() - start, 1)}
+    if noticed is not None and process.returncode is not None:
+        result["seconds_after_kill"] = round(time.perf_counter() - noticed, 1)
+        result["gpu_processes"] = _gpu_processes()
+    if (attempt / "sync.json").is_file():
+        sync = json.loads((attempt / "sync.json").read_text())
+        result["sync"] = [
+            [row[key] for key in ("modality", "weights", "tokens", "pearson", "mean_difference", "verdict")]
+            for row in sync["agreements"]
+        ]
+    if (attempt / "error.json").is_file():
+        result["error"] = json.loads((attempt / "error.json").read_text())["message"][:400]
+    result |= _metrics(attempt / "metrics.jsonl")
+    if code not in (0, 5):
+        result["output"] = output.read_text()[-600:]
+    return result
+
+
+def _metrics(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [row.get("data", row) for row in rows]
+
+    def of(key: str) -> list[float]:
+        return [round(row[key], 5) for row in rows if key in row]
+
+    found: dict[str, Any] = {"steps": len(of(PEARSON))}
+    for short, key in {"pearson": PEARSON, "difference": DIFFERENCE}.items():
+        values = of(key)
+        if values:
+            found[short] = {
+                "first": values[0],
+                "last": values[-1],
+                "worst": (min if short == "pearson" else max)(values),
+            }
+    for key in ("timing_s/step", "timing_s/gen", "timing_s/update_actor", "timing_s/update_weights"):
+        if values := of(key):
+            found[key] = round(statistics.median(values), 3)
+    if values := of("actor/grad_norm"):
+        found["grad_norm"] = values[-1]
+    return found
+
+
+def _kill_engine(process: subprocess.Popen[bytes], run_folder: Path) -> float | None:
+    """Kill the rollout engine's process once the first step is in the metrics; returns when that was."""
+    metrics = run_folder / "attempts" / "1" / "metrics.jsonl"
+    while process.poll() is None and not (metrics.is_file() and metrics.read_text().strip()):
+        time.sleep(0.2)
+    for pid in _descendants(process.pid):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/comm").read_bytes()
+        except OSError:
+            continue
+        if b"EngineCore" in words or b"VLLM::" in words or b"StageEngine" in words:
+            os.kill(pid, signal.SIGKILL)
+            return time.perf_counter()
+    return None
+
+
+def _descendants(pid: int) -> list[int]:
+    import psutil
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _gpu_processes() -> str:
+    listed = subprocess.run(
+        ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return listed.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("cases", nargs="+", choices=sorted(CASES))
+    for name in ("data", "model", "runs"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--timeout", type=float, default=900)
+    parser.add_argument("--at-once", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[])
+    arguments = parser.parse_args()
+    arguments.runs = str(Path(arguments.runs).resolve())
+    Path(arguments.runs).mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        waiting = [pool.submit(run, name, CASES[name], arguments) for name in arguments.cases]
+        for future in waiting:
+            sys.stdout.write(json.dumps(future.result()) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
