@@ -14,6 +14,7 @@ from typing import Any
 
 from omnirl.data.report import REPORT
 from omnirl.data.sources import Options, Source
+from omnirl.data.store import Written
 from omnirl.files import disk_faults, read_json, write_json, write_text
 
 SCHEMA = "omnirl/manifest/1"
@@ -45,16 +46,6 @@ class Fingerprint:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
-    """One finished parquet file."""
-
-    path: Path
-    rows: int
-    size_bytes: int
-    sha256: str
-
-
 def fingerprint(source: Source, input: Path | None, options: Options, **settings: Any) -> Fingerprint:
     """The fingerprint of a conversion of the files that lie in `input` now."""
     found: list[tuple[str, int, int]] = []
@@ -68,7 +59,7 @@ def fingerprint(source: Source, input: Path | None, options: Options, **settings
     return Fingerprint(source.name, chosen, tuple(sorted(set(found))))
 
 
-def write(folder: Path, made_from: Fingerprint, outputs: Iterable[Output], media: Iterable[tuple[str, str]]) -> None:
+def write(folder: Path, made_from: Fingerprint, outputs: Iterable[Written], media: Iterable[tuple[str, str]]) -> None:
     """Write `media.jsonl` (kind, path, size and time of each distinct media file) and then `manifest.json`."""
     lines = []
     for kind, path in sorted(media, key=itemgetter(1, 0)):
@@ -81,10 +72,15 @@ def write(folder: Path, made_from: Fingerprint, outputs: Iterable[Output], media
         {
             "schema": SCHEMA,
             **made_from.as_dict(),
-            "outputs": [asdict(one) | {"path": str(one.path.relative_to(folder))} for one in outputs],
+            "outputs": [_output(one, folder) for one in outputs],
             "media": {"files": len(lines), "sha256": _sha256(folder / MEDIA)},
         },
     )
+
+
+def _output(one: Written, folder: Path) -> dict[str, Any]:
+    name = str(one.path.relative_to(folder))
+    return {"path": name, "rows": one.rows, "size_bytes": one.bytes, "sha256": one.sha256}
 
 
 def is_current(folder: Path, wanted: Fingerprint) -> bool:

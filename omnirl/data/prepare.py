@@ -71,20 +71,6 @@ def prepare(
         there = next(path for path in (output, *output.parents) if path.exists())
     if not there.is_dir():
         raise InvalidInput(f"`{there}` is a file, not a folder", hint="give a folder as `--output`", where="--output")
-    with _no_collector():
-        return _prepare(source, input, output, options, checks, force, dry_run, advance)
-
-
-def _prepare(
-    source: Source,
-    input: Path | None,
-    output: Path,
-    options: Options,
-    checks: Checks,
-    force: bool,
-    dry_run: bool,
-    advance: Advance | None,
-) -> Report:
     if dry_run:
         with tempfile.TemporaryDirectory(prefix="omnirl-dry-run-") as folder:
             report = _convert(source, input, Path(folder), options, checks, advance)
@@ -114,6 +100,7 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
+@_no_collector()
 def _convert(
     source: Source,
     input: Path | None,
@@ -160,8 +147,7 @@ def _convert(
         _remove_empty_file(output / VERDICTS)
         report.write(output / REPORT)
         if made_from is not None:
-            outputs = (manifest.Output(one.path, one.rows, one.bytes, one.sha256) for one in written)
-            manifest.write(output, made_from, outputs, used)
+            manifest.write(output, made_from, written, used)
     return report
 
 

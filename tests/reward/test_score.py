@@ -12,12 +12,18 @@ import pytest
 
 from omnirl.errors import InvalidInput
 from omnirl.reward import outcome
+from omnirl.recipe import values
 from omnirl.reward.score import SCORERS, check_label, check_options, compute_score, parse_scorer
 
 RIGHT = outcome.row(1.0, 1.0, 1.0, "scored")
 NOTHING = outcome.row(0.0, 0.0, 0.0, "wrong")
 LABELS = {"gsm8k": "72", "choice": "<answer>B</answer>", "mmk12": "72"}
 ANSWERS = {"gsm8k": "#### 72", "choice": "<answer>B</answer>", "mmk12": "<answer>\\boxed{72}</answer>"}
+
+
+def test_recipes_know_every_scorer() -> None:
+    """Their schema keeps a list of its own, since it stands without the scorers."""
+    assert set(values.SCORERS) == set(SCORERS)
 
 
 @pytest.mark.parametrize("scorer", SCORERS)
