@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from omnirl.errors import InvalidInput
-from omnirl.reward import outcome
 from omnirl.recipe import values
+from omnirl.reward import outcome
 from omnirl.reward.score import SCORERS, check_label, check_options, compute_score, parse_scorer
 
 RIGHT = outcome.row(1.0, 1.0, 1.0, "scored")
