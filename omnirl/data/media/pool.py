@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,15 +56,9 @@ class Workers:
         """Let a worker look at a file. Blocks; safe from many threads.
 
         Raises:
+            CancelledError: the workers were closed.
             EnvironmentLacks: workers cannot be started here.
         """
-        with self._lock:
-            process = self._idle.pop() if self._idle else None
-        # One that died while it was idle is no fault of this file.
-        if process is not None and process.poll() is not None:
-            self._bury(process)
-            process = None
-        process = process or self._start()
         question = {
             "path": str(path),
             "kind": kind,
@@ -71,19 +66,32 @@ class Workers:
             "thorough": self._thorough,
             "timeout_s": self._timeout_s,
         }
-        line, late = b"", False
-        try:
-            _send(process, json.dumps(question).encode() + b"\n")
-            line, late = _receive(process, self._timeout_s)
-        finally:
-            if not line.endswith(b"\n"):
-                self._bury(process)
-        if not line.endswith(b"\n"):
+        words = json.dumps(question).encode() + b"\n"
+        with self._lock:
+            process = self._idle.pop() if self._idle else None
+        line, late = self._exchange(process, words) if process is not None else (b"", False)
+        # One that died while it was idle is no fault of this file, and can look alive for a moment: only a process
+        # that was started for this file is lost to it.
+        if not line and not late:
+            process = self._start()
+            line, late = self._exchange(process, words)
+        if process is None or not line:
             return Answer(None, late=late)
         with self._lock:
             self._idle.append(process)
         answer = json.loads(line)
         return Answer(Verdict(answer["reason"], answer["facts"]), sure=answer["sure"])
+
+    def _exchange(self, process: subprocess.Popen[bytes], words: bytes) -> tuple[bytes, bool]:
+        """A worker's whole answer, or nothing and whether its time was up; one that gave none is buried."""
+        line, late = b"", False
+        try:
+            _send(process, words)
+            line, late = _receive(process, self._timeout_s)
+        finally:
+            if not line.endswith(b"\n"):
+                self._bury(process)
+        return (line, False) if line.endswith(b"\n") else (b"", late)
 
     def close(self) -> None:
         """Kill all workers."""
@@ -104,7 +112,7 @@ class Workers:
         words = [sys.executable, "-P", "-m", "omnirl.data.media.worker", str(self._memory_bytes)]
         with self._lock:
             if self._closed:
-                raise EnvironmentLacks("the judge of media files is closed")
+                raise CancelledError
             process = subprocess.Popen(
                 words,
                 stdin=subprocess.PIPE,

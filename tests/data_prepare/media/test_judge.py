@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from omnirl.data.media import Judge
+from omnirl.data.media import Judge, pool
 from omnirl.data.media.cache import Cache
 from omnirl.data.media.pool import Workers
 from omnirl.data.media.programs import Overrun, Programs
@@ -323,7 +323,33 @@ def test_the_programs_judge_what_a_lost_worker_had(programs: None, tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_worker_that_crashes_in_the_middle(without_programs: None, tmp_path: Path, tone: Path, number: int) -> None:
+def test_a_file_on_which_workers_crash(
+    without_programs: None, tmp_path: Path, tone: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, crashed = pool._send, []
+
+    def crash(process: subprocess.Popen[bytes], line: bytes) -> None:
+        os.kill(process.pid, signal.SIGSTOP)
+        send(process, line)
+        os.kill(process.pid, number)
+        os.kill(process.pid, signal.SIGCONT)
+        crashed.append(process.pid)
+
+    other = tmp_path / "other.wav"
+    write_wav(other, 1)
+    with Judge(workers=1) as judge:
+        judge.ask("audio", tone).result()
+        with monkeypatch.context() as patch:
+            patch.setattr(pool, "_send", crash)
+            assert judge.ask("audio", other).result().reason == "undecodable_audio"
+        # One that had looked at another file, and one of its own.
+        assert len(set(crashed)) == 2
+        assert judge.ask("audio", tone.rename(tmp_path / "third.wav")).result().reason == ""
+
+
+def test_a_worker_that_dies_while_it_seems_alive_costs_no_verdict(
+    without_programs: None, tmp_path: Path, tone: Path
+) -> None:
     other = tmp_path / "other.wav"
     write_wav(other, 1)
     with Judge(workers=1) as judge:
@@ -334,10 +360,8 @@ def test_a_worker_that_crashes_in_the_middle(without_programs: None, tmp_path: P
         asked = judge.ask("audio", other)
         time.sleep(0.2)
         assert not asked.done()
-        os.kill(pid, number)
-        os.kill(pid, signal.SIGCONT)
-        assert asked.result().reason == "undecodable_audio"
-        assert judge.ask("audio", tone.rename(tmp_path / "third.wav")).result().reason == ""
+        os.kill(pid, signal.SIGKILL)
+        assert asked.result().reason == ""
 
 
 def test_a_worker_that_died_idle_costs_no_verdict(
@@ -403,7 +427,7 @@ def test_closing_cancels_what_waits_and_kills_what_runs(tmp_path: Path, tone: Pa
 PARENT = """
 import sys, time
 from pathlib import Path
-from omnirl.data.media import Judge
+from omnirl.data.media import Judge, pool
 judge = Judge(workers=2)
 asked = [judge.ask("audio", Path(name)) for name in sys.argv[1:]]
 [one.result() for one in asked]
