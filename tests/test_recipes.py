@@ -40,7 +40,7 @@ def _only_shipped(monkeypatch):
 
 def test_the_pairs():
     assert {("toy", "cpu"), *((task, hardware) for task, hardware, *_ in DOCUMENTED)} <= set(PAIRS)
-    assert {(task, hardware) for task in ONLINE_TASKS for hardware in ("cpu", "h200x1")} <= set(PAIRS)
+    assert {(task, hardware) for task in ONLINE_TASKS for hardware in ("cpu", "h200x1", "h200x2")} <= set(PAIRS)
     assert ("omni-preference", "cpu") in PAIRS
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from omnirl import console
-from omnirl.commands import _training
+from omnirl.commands import _curves, _training
 from omnirl.commands.recipe import AsJson
 
 if TYPE_CHECKING:
@@ -55,15 +56,21 @@ def show_run(
     name: Annotated[str, typer.Argument(metavar="RUN", help="A run's name or folder.", autocompletion=_names)],
     *,
     runs: _training.RunsFolder = Path("runs"),
+    curves: Annotated[
+        bool | None,
+        typer.Option("--curves/--no-curves", help="Draw what matters for the algorithm; by default on a terminal."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """Show a run's attempts and metrics."""
+    """Show a run's attempts, metrics and curves."""
     from omnirl.files import read_json
+    from omnirl.run import curves as run_curves
     from omnirl.run import metrics, record
 
     run = record.find(runs, name)
     attempts = run.attempts()
     steps = metrics.read(attempt.metrics for attempt in attempts)
+    drawn = run_curves.curves(steps, run.algo())
     ended = {attempt.number: read_json(attempt.path / "exit.json") or {} for attempt in attempts}
     entry = _entry(run)
     if json:
@@ -82,6 +89,7 @@ def show_run(
                     for a in attempts
                 ],
                 "metrics": [{"step": step.step, "values": step.values} for step in steps],
+                "curves": run_curves.as_dict(drawn),
             }
         )
         return
@@ -99,6 +107,8 @@ def show_run(
     console.table("Attempts", ("attempt", "state", "code", "step", "seconds", "log"), rows)
     console.line()
     _show_steps(steps)
+    if sys.stdout.isatty() if curves is None else curves:
+        _curves.show(drawn)
 
 
 def _show_steps(steps: list[Any]) -> None:

@@ -224,3 +224,4 @@ def _show_outcome(outcome: Outcome, *, as_json: bool) -> None:
         + (f", least Pearson {minimum:.6f}" if minimum is not None else "")
     )
     console.line(f"checkpoint {outcome.checkpoint or 'none: train.save_every saved no step'}")
+    _curves.show(outcome.curves)

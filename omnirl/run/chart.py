@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from statistics import fmean
 
 Points = Sequence[tuple[float, float]]
 
@@ -55,13 +56,14 @@ def chart(
 
 
 def _columns(line: Points, left: float, right: float, width: int) -> list[tuple[int, float]]:
-    """The value at each column between a series' first and last point, straight lines in between."""
+    """The value at each column between a series' first and last point: means of a column's points, and straight lines
+    over columns without any."""
     span = right - left or 1.0
-    placed = sorted(((x - left) / span * (width - 1), y) for x, y in line)
-    columns: dict[int, float] = {}
-    for (x0, y0), (x1, y1) in pairwise(placed):
-        for column in range(math.ceil(x0), math.floor(x1) + 1):
-            columns[column] = y0 if x1 == x0 else y0 + (y1 - y0) * (column - x0) / (x1 - x0)
-    for x, y in placed:
-        columns[round(x)] = y
+    shared: dict[int, list[float]] = {}
+    for x, y in line:
+        shared.setdefault(round((x - left) / span * (width - 1)), []).append(y)
+    columns = {column: fmean(values) for column, values in shared.items()}
+    for (x0, y0), (x1, y1) in pairwise(sorted(columns.items())):
+        for column in range(x0 + 1, x1):
+            columns[column] = y0 + (y1 - y0) * (column - x0) / (x1 - x0)
     return sorted(columns.items())

@@ -15,6 +15,8 @@ PEARSON = "training/rollout_actor_probs_pearson_corr"
 STEP_SECONDS = "timing_s/step"
 TOKENS_PER_SECOND = "perf/throughput"
 RESPONSE_TOKENS = "response_length/mean"
+DROPPED_GROUPS = "training/filter_groups/evicted_samples"
+REVERSE_KL = "distillation/reverse_kl_k3"
 
 _NUMPY = re.compile(r"np\.\w+\((.*)\)")
 _VALIDATION = re.compile(r"val-(?:core|aux)/(?P<source>.+)/(?P<value>[^/]+)/mean@\d+")
@@ -88,10 +90,16 @@ class Tail:
 
 
 def read(files: Iterable[Path]) -> list[Step]:
-    """The steps of several attempts' files, oldest attempt first; of two values for one step the later counts."""
+    """The steps of several attempts' files, oldest attempt first.
+
+    From the first step that an attempt trained, earlier attempts do not count: their weights were given up.
+    """
     merged: dict[int, Step] = {}
     for path in files:
-        for step in _file(path):
+        added = list(_file(path))
+        first = min((step.step for step in added if step.trained), default=math.inf)
+        merged = {number: step for number, step in merged.items() if number < first}
+        for step in added:
             merged[step.step] = _joined(merged.get(step.step), step)
     return [merged[number] for number in sorted(merged)]
 

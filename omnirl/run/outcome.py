@@ -10,6 +10,7 @@ from typing import Any
 
 from omnirl.files import read_json
 from omnirl.run import checkpoints, metrics
+from omnirl.run.curves import Curve, as_dict, curves
 from omnirl.run.record import Attempt, Run
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -26,6 +27,7 @@ class Outcome:
     reward: tuple[float | None, float | None]
     pearson: tuple[float | None, ...]
     curve: dict[str, list[tuple[int, float]]]
+    curves: tuple[Curve, ...]
     checkpoint: Path | None
 
     @property
@@ -56,6 +58,7 @@ class Outcome:
             "pearson_min": self.pearson_min,
             "accuracy": {name: {"before": first, "after": last} for name, (first, last) in self.accuracy().items()},
             "checkpoint": str(self.checkpoint) if self.checkpoint else None,
+            "curves": as_dict(self.curves),
         }
 
 
@@ -75,6 +78,7 @@ def summarize(run: Run, *, seconds: float) -> Outcome:
         reward=(trained[0].reward, trained[-1].reward) if trained else (None, None),
         pearson=tuple(step.pearson for step in trained),
         curve=curve,
+        curves=tuple(curves(steps, run.algo())),
         checkpoint=saved.path if saved else None,
     )
 

@@ -87,6 +87,11 @@ class Run:
             raise InvalidInput(f"`{self.path / 'recipe.json'}` is missing or damaged", hint="start a new run")
         return document
 
+    def algo(self) -> dict[str, Any]:
+        """The recipe's table `algo`; empty when it cannot be read."""
+        algo = ((read_json(self.path / "recipe.json") or {}).get("values") or {}).get("algo")
+        return algo if isinstance(algo, dict) else {}
+
     def attempts(self) -> list[Attempt]:
         """Its attempts, oldest first."""
         folder = self.path / "attempts"

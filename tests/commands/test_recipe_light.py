@@ -50,8 +50,8 @@ def test_completion_of_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     run = record.reserve(tmp_path / "runs", "top", stem="toy")
     run.write({}, {"values": {}}, [])
     assert _completion.sides("to") == ["toy/", "top"]
-    assert _completion.sides("gsm8k/h") == ["gsm8k/h200x1", "gsm8k/h800x4"]
-    assert _completion.sides("avqa/") == ["avqa/ascend910c-x16", "avqa/cpu", "avqa/h200x1", "avqa/h800x4"]
+    assert _completion.sides("gsm8k/h") == ["gsm8k/h200x1", "gsm8k/h200x2", "gsm8k/h800x4"]
+    assert _completion.sides("avqa/") == ["avqa/ascend910c-x16", "avqa/cpu", "avqa/h200x1", "avqa/h200x2", "avqa/h800x4"]
     assert _completion.sides("nothing/") == []
 
 
@@ -61,7 +61,7 @@ def test_completion_of_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("omnirl recipe diff gsm8k/h800x4 toy/", {"toy/cpu"}),
         ("omnirl recipe new mine --from gs", {"gsm8k"}),
         ("omnirl recipe render gsm8k --format ", {"hydra", "shell", "yaml"}),
-        ("omnirl recipe render gsm8k --on h2", {"h200x1"}),
+        ("omnirl recipe render gsm8k --on h2", {"h200x1", "h200x2"}),
         ("omnirl recipe ", {"list", "show", "check", "schema", "env", "diff", "new", "render"}),
     ],
 )

@@ -31,7 +31,7 @@ def test_a_task_extends_the_shipped_one_of_its_name(write):
     # Pairs of the extended file stay.
     assert registry.resolve("avqa", "cpu").recipe.batch == plain["cpu"].recipe.batch
     offered = [pair.hardware for pair in registry.pairs() if pair.task == "avqa"]
-    assert offered == ["ascend910c-x16", "cpu", "h200x1", "h800x4"]
+    assert offered == ["ascend910c-x16", "cpu", "h200x1", "h200x2", "h800x4"]
 
 
 def test_a_task_that_does_not_extend_the_shipped_one_hides_its_pairs(write, task):
