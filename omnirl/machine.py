@@ -17,7 +17,7 @@ TRAINING = ("torch", "verl", "ray", "transformers", "peft", "transfer_queue", "t
 """Modules that the extras `train`, `gpu` and `npu` bring."""
 EXTRAS = {"cpu": "train", "cuda": "gpu", "npu": "npu"}
 NO_PACKAGES, ENGINE_PLANNED, NO_ENGINE_PACKAGES = "no-training-packages", "engine-planned", "no-engine-packages"
-ENGINE_MODULES = {"vllm_omni": ("vllm", "vllm_omni")}
+ENGINE_MODULES = {"vllm": ("vllm",), "vllm_omni": ("vllm", "vllm_omni")}
 """Modules of rollout engines that the extra `gpu` brings."""
 FIRST = frozenset({NO_PACKAGES, ENGINE_PLANNED, NO_ENGINE_PACKAGES})
 """Codes of the problems that come before any other: with them no data and no model can make a run start."""
@@ -177,20 +177,13 @@ def _training_packages(device: str) -> Problem | None:
 
 def rollout_engine(engine: str) -> Problem | None:
     """Why a rollout engine cannot be started in this version."""
-    if engine in ("hf", "vllm_omni"):
+    if engine != "none":
         return None
-    if engine == "none":
-        return Problem(
-            ENGINE_PLANNED,
-            "training without a rollout (`dpo`) is planned",
-            key="algo.kind",
-            hint="`--dry-run` shows the plan",
-        )
     return Problem(
         ENGINE_PLANNED,
-        f"the rollout engine `{engine}` is planned; `hf` and `vllm_omni` run in this version",
-        key="rollout.engine",
-        hint="`--dry-run` shows the plan; `--on cpu` runs here",
+        "training without a rollout (`dpo`) is planned",
+        key="algo.kind",
+        hint="`--dry-run` shows the plan",
     )
 
 
@@ -198,7 +191,7 @@ def engine_packages(engine: str, device: str) -> Problem | None:
     """What a rollout engine needs that is not installed here, or the kind of device it was not made to run on yet."""
     from importlib.util import find_spec
 
-    if engine != "vllm_omni":
+    if engine not in ENGINE_MODULES:
         return None
     if device != "cuda":
         return Problem(

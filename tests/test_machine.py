@@ -30,8 +30,10 @@ def test_too_few_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_engine_that_does_not_run_yet(tmp_path: Path) -> None:
-    assert "`vllm` is planned" in check(tmp_path, engine="vllm")["engine-planned"].message
-    assert "on `npu` is planned" in check(tmp_path, engine="vllm_omni", device="npu")["engine-planned"].message
+    assert "without a rollout" in check(tmp_path, engine="none")["engine-planned"].message
+    for engine in ("vllm", "vllm_omni"):
+        assert "on `npu` is planned" in check(tmp_path, engine=engine, device="npu")["engine-planned"].message
+        assert "engine-planned" not in check(tmp_path, engine=engine, device="cuda")
 
 
 def test_an_engine_whose_packages_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

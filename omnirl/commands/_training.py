@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from omnirl import console
-from omnirl.commands import _recipe_variables
+from omnirl.commands import _attempt, _recipe_variables
 from omnirl.errors import ChildFailed, EnvironmentLacks, InvalidInput, Problem, UsageMistake
 
 if TYPE_CHECKING:
@@ -255,7 +255,6 @@ def start(prepared: Prepared, run: Run, *, first_step: int = 0, command: Sequenc
         ChildFailed: the training program failed, or ended well without a single step.
         KeyboardInterrupt, SystemExit: the user stopped it; the attempt is marked and can be resumed.
     """
-    from omnirl import machine
     from omnirl.run import launch, metrics
     from omnirl.run.outcome import summarize
     from omnirl.run.progress import Watch
@@ -264,26 +263,14 @@ def start(prepared: Prepared, run: Run, *, first_step: int = 0, command: Sequenc
     attempt = run.new_attempt(tag)
     watch = Watch(attempt, run.document().get("steps_total"), first_step)
     began = time.monotonic()
-    address = machine.cluster(prepared.wanted.address, os.environ) or ""
-    env = {
-        **prepared.rendered.env,
-        "VERL_FILE_LOGGER_PATH": str(attempt.metrics.absolute()),
-        "RAY_ADDRESS": address,
-    }
     console.note(f"run {run.name}, attempt {attempt.number}: log in {_shown(attempt.log)}")
 
     def last_step() -> int:
         return metrics.last_trained(metrics.read([attempt.metrics]))
 
     try:
-        with console.status() as status:
-
-            def poll() -> None:
-                said = watch.look()
-                status.update(watch.lines(), "\n".join(said))
-
-            program = command or launch.engine_command(run.path)
-            ended = launch.launch(program, attempt=attempt.path, tag=tag, env=env, poll=poll)
+        program = command or launch.engine_command(run.path)
+        ended = _attempt.follow(prepared, attempt, program, tag=tag, watch=watch)
     except (KeyboardInterrupt, SystemExit) as stopped:
         code = stopped.code if isinstance(stopped, SystemExit) and isinstance(stopped.code, int) else 130
         step = last_step() or first_step
@@ -292,8 +279,6 @@ def start(prepared: Prepared, run: Run, *, first_step: int = 0, command: Sequenc
         raise
     step = last_step()
     seconds = time.monotonic() - began
-    if ended.stopped.survivors:
-        console.warn(f"these processes could not be stopped: {', '.join(map(str, ended.stopped.survivors))}")
     if ended.code == 0 and step:
         attempt.finish("done", 0, step=step, seconds=seconds)
         if watch.steps_total and step < watch.steps_total:
@@ -321,16 +306,9 @@ def as_warnings(problems: Sequence[Problem]) -> tuple[Problem, ...]:
 
 
 def _failed(run: Run, attempt: Attempt, code: int, step: int) -> ChildFailed:
-    from omnirl.run.outcome import failure, last_lines
-
-    message, hint = failure(attempt)
-    how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-    if message is None:
-        for text in last_lines(attempt.log):
-            console.note(f"  {text}")
-        message = (
-            f"the training program ended with {how}" if code else "the training program ended well, but ran 0 steps"
-        )
+    message, hint = _attempt.why_failed(attempt, code)
+    if not code:
+        message = "the training program ended well, but ran 0 steps"
     return ChildFailed(f"{message} (after step {step}; log: {_shown(attempt.log)})", hint=hint or resume_command(run))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from omnirl import console
-from omnirl.commands import _completion, _training
+from omnirl.commands import _completion, _recipe_variables, _sync, _training
 from omnirl.commands.recipe import Algo, AsJson, Sets, Tune
 from omnirl.errors import Exit, UsageMistake
 
@@ -21,6 +21,7 @@ Examples:
   omnirl doctor
   omnirl doctor toy --on cpu
   omnirl doctor avqa --on h800x4 --set 'model.path = "checkpoints/omni"' --json
+  omnirl doctor toy --on cpu --sync
 """
 
 
@@ -35,12 +36,25 @@ def doctor(
     algo: Algo = None,
     tune: Tune = None,
     sets: Sets = None,
+    sync: Annotated[
+        bool,
+        typer.Option(
+            "--sync",
+            help="Start the recipe's engine, ask it questions of each modality, and compare the probabilities that "
+            "rollout and trainer give the answers' tokens. Nothing is trained.",
+        ),
+    ] = False,
     runs: _training.RunsFolder = Path("runs"),
     json: AsJson = False,
 ) -> None:
     """Look at packages, devices, media tools, Ray, disk and limits, and say what mends what is wrong."""
     from omnirl.doctor import checkup
 
+    _require_pair(task, on, {"--algo": algo, "--tune": tune, "--set": sets, "--sync": sync})
+    if sync and task:
+        wanted = _training.Wanted(task, on, algo, tune, tuple(sets or ()), variables=_recipe_variables.given())
+        _sync.tell(_sync.prove(wanted, runs), as_json=json)
+        return
     target = _target(task, on, algo, tune, sets, runs)
     checks = checkup.examine(target)
     counts = checkup.counts(checks)
@@ -53,18 +67,21 @@ def doctor(
         raise typer.Exit(Exit.ENVIRONMENT)
 
 
+def _require_pair(task: str | None, on: str, options: dict[str, Any]) -> None:
+    """Raises UsageMistake for half a pair, and for options of a recipe without one."""
+    if task and not on:
+        raise UsageMistake("`--on HARDWARE` is missing", hint="omnirl recipe list")
+    lone = next((option for option, value in {"--on": on, **options}.items() if value), None)
+    if lone and not task:
+        raise UsageMistake(f"`{lone}` needs a task", hint="omnirl doctor TASK --on HARDWARE")
+
+
 def _target(
     task: str | None, on: str, algo: str | None, tune: str | None, sets: list[str] | None, runs: Path
 ) -> Target:
     from omnirl.doctor.check import Target
 
-    if task and not on:
-        raise UsageMistake("`--on HARDWARE` is missing", hint="omnirl recipe list")
     if task is None:
-        given = {"--on": on, "--algo": algo, "--tune": tune, "--set": sets}
-        lone = next((option for option, value in given.items() if value), None)
-        if lone:
-            raise UsageMistake(f"`{lone}` needs a task", hint="omnirl doctor TASK --on HARDWARE")
         return Target(None, runs, dict(os.environ))
     from omnirl.doctor.data_files import training_rows
     from omnirl.plan.document import plan

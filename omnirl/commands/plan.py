@@ -27,7 +27,7 @@ _BAR = 60
 _LETTERS = {
     "weights": "w", "adapter": "r", "gathered_layers": "g", "gradients": "d", "gradient_buffers": "f", "optimizer": "o",
     "optimizer_step": "s", "activations": "a", "logits": "l", "entropy": "e", "media": "m", "expert_updates": "u",
-    "graphs": "h", "kv_cache": "k", "training": "t", "transfer": "x", "contexts": "c", "beside": "b",
+    "graphs": "h", "kv_cache": "k", "teacher": "p", "training": "t", "transfer": "x", "contexts": "c", "beside": "b",
 }  # fmt: skip
 _SAID = {
     "actor": "training",
@@ -116,10 +116,14 @@ def _show_placement(placement: Mapping[str, Any], recipe: Recipe) -> None:
     rows = []
     for node in placement["nodes"]:
         copies = node["copies"]
-        spans = [f"{copy[0]}-{copy[-1]}" if len(copy) > 1 else str(copy[0]) for copy in copies]
-        rows.append((node["node"], node["role"], node["devices"], len(copies) or None, " ".join(spans) or None))
+        spans = [_span([copy[0], copy[-1]], "-") for copy in copies]
+        first = copies[0][0] if copies else 0
+        devices = _span([first, first + node["devices"] - 1], "-")
+        rows.append((node["node"], node["role"], devices, len(copies) or None, " ".join(spans) or None))
     console.table("Placement", ("machine", "role", "devices", "copies", "devices of a copy"), rows)
     console.line(f"parameters in {placement['shards']} shards ({placement['sharding']}), model {recipe.model.path}")
+    if recipe.hardware.nodes > 1:
+        console.line(f"start: `ray start` on {recipe.hardware.nodes} machines, then `omnirl train --address HEAD:6379`")
 
 
 def _show_steps(batch: Mapping[str, Any], schedule: Mapping[str, Any], unread: str) -> None:
@@ -143,6 +147,8 @@ def _show_steps(batch: Mapping[str, Any], schedule: Mapping[str, Any], unread: s
     ]
     if schedule["log_prob_passes"]:
         rows.append(("passes for log-probabilities", _span(schedule["log_prob_passes"]), "of each device, a step"))
+    if copies := batch["teacher_copies"]:
+        rows.append(("sequences a teacher's copy", batch["sequences"] // copies, f"{batch['sequences']} / {copies}"))
     per_epoch = schedule["steps_per_epoch"]
     rows += [
         ("steps an epoch", per_epoch, f"{schedule['rows']} rows / {prompts}" if per_epoch is not None else unread),
@@ -154,8 +160,8 @@ def _show_steps(batch: Mapping[str, Any], schedule: Mapping[str, Any], unread: s
     console.table("Steps", ("what", "count", "from"), [row for row in rows if row[1] is not None or row[2]])
 
 
-def _span(pair: list[int]) -> str:
-    return str(pair[0]) if pair[0] == pair[1] else f"{pair[0]} to {pair[1]}"
+def _span(pair: list[int], between: str = " to ") -> str:
+    return str(pair[0]) if pair[0] == pair[1] else f"{pair[0]}{between}{pair[1]}"
 
 
 def _show_environment(env: Mapping[str, str], scripts: list[str]) -> None:
@@ -176,7 +182,8 @@ def _show_disk(disk: Mapping[str, Any], recipe: Recipe) -> None:
     console.line(f"checkpoint: {disk['checkpoint_gb']:.4g} GB ({parts})")
     kept = "all kept" if keep is None else f"{keep} kept"
     console.line(f"checkpoints: {count} ({kept}, every {recipe.train.save_every} steps){total}")
-    console.line(f"model: {disk['model_gb']:.4g} GB to load")
+    teacher = f", and {disk['teacher_gb']:.4g} GB for the teacher" if disk["teacher_gb"] else ""
+    console.line(f"model: {disk['model_gb']:.4g} GB to load{teacher}")
 
 
 def _show_memory(memory: Mapping[str, Any]) -> None:
@@ -206,7 +213,9 @@ def _show_memory(memory: Mapping[str, Any]) -> None:
     used = {name for parts in sides.values() for name, size in parts.items() if size >= 0.005}
     console.line(" ".join(f"{letter}={name}" for name, letter in _LETTERS.items() if name in used))
     if memory["kv_cache_sequences"] is not None:
-        console.line(f"key-value cache: {memory['kv_cache_sequences']:g} sequences of the full length, a copy")
+        taught = memory["teacher_kv_cache_sequences"]
+        teacher = f"; {taught:g} a copy of the teacher" if taught is not None else ""
+        console.line(f"key-value cache: {memory['kv_cache_sequences']:g} sequences of the full length, a copy{teacher}")
     host = ", ".join(f"{name} {size:.1f}" for name, size in memory["host"].items() if size >= 0.05)
     console.line(f"host memory of a machine: {memory['host_gib']:.1f} GiB ({host})")
 

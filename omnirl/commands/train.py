@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from omnirl import console
-from omnirl.commands import _cluster, _completion, _recipe_variables, _submit, _training
+from omnirl.commands import _cluster, _completion, _curves, _recipe_variables, _submit, _training
 from omnirl.commands.recipe import Algo, AsJson, Sets, Tune
 from omnirl.errors import UsageMistake
 

@@ -6,8 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omnirl.data.media import Judge, Verdict
 from omnirl.data.sample import Drop, Medium, Row
@@ -50,16 +49,18 @@ class Media:
     """What one split's media came to, by kind."""
 
     kinds: dict[str, Tally] = field(default_factory=dict)
-    seen: set[tuple[str, str]] = field(default_factory=set)
-    """Kind and path of each file."""
+    seen: set[Medium] = field(default_factory=set)
+    """The files."""
 
     def add(self, medium: Medium, verdict: Verdict) -> None:
-        if isinstance(medium.content, Path):
-            name = (medium.kind, str(medium.content))
-            if name in self.seen:
+        if isinstance(medium.content, str):
+            if medium in self.seen:
                 return
-            self.seen.add(name)
-        self.kinds.setdefault(medium.kind, Tally()).add(verdict)
+            self.seen.add(medium)
+        tally = self.kinds.get(medium.kind)
+        if tally is None:
+            tally = self.kinds[medium.kind] = Tally()
+        tally.add(verdict)
 
     def as_dict(self) -> dict[str, Any]:
         return {kind: tally.as_dict(heard=kind in _HEARD) for kind, tally in sorted(self.kinds.items())}
@@ -70,13 +71,11 @@ class Media:
         return next(iter(heard.values()), {})
 
 
-@dataclass(slots=True)
-class _Waiting:
-    record: Row | Drop
-    where: str
+class _Waiting(NamedTuple):
+    row: Row
+    number: int
     media: tuple[Medium, ...]
-    answers: tuple[Verdict | Future[Verdict], ...]
-    size_bytes: int
+    answers: list[Verdict | Future[Verdict]]
 
 
 def judged(stream: Iterator[Row | Drop], judge: Judge, media: Media) -> Iterator[tuple[Row, tuple[Medium, ...]] | Drop]:
@@ -85,40 +84,47 @@ def judged(stream: Iterator[Row | Drop], judge: Judge, media: Media) -> Iterator
     Media are asked about ahead of the row whose turn it is, within `WINDOW_ROWS` and `WINDOW_BYTES`. `media` gets the
     verdicts. What such a Drop says about where is the row's number in the stream and the name of the file.
     """
-    waiting: deque[_Waiting] = deque()
+    waiting: deque[_Waiting | Drop] = deque()
     held = 0
     for number, record in enumerate(stream):
-        one = _ask(record, number, judge)
+        one: _Waiting | Drop = record if isinstance(record, Drop) else _ask(record, number, judge)
+        if not waiting and _is_ready(one):
+            yield _settle(one, media)
+            continue
         waiting.append(one)
-        held += one.size_bytes
-        while waiting and (len(waiting) > WINDOW_ROWS or held > WINDOW_BYTES or _ready(waiting[0])):
-            first = waiting.popleft()
-            held -= first.size_bytes
-            yield _settle(first, media)
+        held += _size_bytes(one)
+        while waiting and (len(waiting) > WINDOW_ROWS or held > WINDOW_BYTES or _is_ready(waiting[0])):
+            held -= _size_bytes(waiting[0])
+            yield _settle(waiting.popleft(), media)
     while waiting:
         yield _settle(waiting.popleft(), media)
 
 
-def _ask(record: Row | Drop, number: int, judge: Judge) -> _Waiting:
-    if isinstance(record, Drop):
-        return _Waiting(record, record.where, (), (), 0)
-    media = record.media()
-    answers = tuple(judge.answer(*medium) for medium in media)
-    return _Waiting(record, f"record {number}", media, answers, record.size_bytes())
+def _ask(row: Row, number: int, judge: Judge) -> _Waiting:
+    media = row.media()
+    return _Waiting(row, number, media, [judge.answer(*medium) for medium in media])
 
 
-def _ready(one: _Waiting) -> bool:
-    return all(isinstance(answer, Verdict) or answer.done() for answer in one.answers)
+def _is_ready(one: _Waiting | Drop) -> bool:
+    if not isinstance(one, Drop):
+        for answer in one.answers:
+            if isinstance(answer, Future) and not answer.done():
+                return False
+    return True
 
 
-def _settle(one: _Waiting, media: Media) -> tuple[Row, tuple[Medium, ...]] | Drop:
-    if isinstance(one.record, Drop):
-        return one.record
+def _size_bytes(one: _Waiting | Drop) -> int:
+    return 0 if isinstance(one, Drop) else one.row.size_bytes()
+
+
+def _settle(one: _Waiting | Drop, media: Media) -> tuple[Row, tuple[Medium, ...]] | Drop:
+    if isinstance(one, Drop):
+        return one
     fault: Drop | None = None
     for medium, answer in zip(one.media, one.answers, strict=True):
-        verdict = answer if isinstance(answer, Verdict) else answer.result()
+        verdict = answer.result() if isinstance(answer, Future) else answer
         media.add(medium, verdict)
         if verdict.reason and fault is None:
-            name = f" ({medium.content})" if isinstance(medium.content, Path) else ""
-            fault = Drop(verdict.reason, one.where + name)
-    return fault or (one.record, one.media)
+            name = f" ({medium.content})" if isinstance(medium.content, str) else ""
+            fault = Drop(verdict.reason, f"record {one.number}{name}")
+    return fault or (one.row, one.media)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from omnirl.data.report import REPORT
+from omnirl.data.sample import Medium
 from omnirl.data.sources import Options, Source
 from omnirl.data.store import Written
 from omnirl.files import disk_faults, read_json, write_json, write_text
@@ -24,6 +25,7 @@ VERSION = 1
 """Of what converters write; raise it when an unchanged input gives other rows, so that old conversions are redone."""
 
 _LISTED = 100
+_ENCODER = json.JSONEncoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,23 @@ def fingerprint(source: Source, input: Path | None, options: Options, **settings
     return Fingerprint(source.name, chosen, tuple(sorted(set(found))))
 
 
-def write(folder: Path, made_from: Fingerprint, outputs: Iterable[Written], media: Iterable[tuple[str, str]]) -> None:
-    """Write `media.jsonl` (kind, path, size and time of each distinct media file) and then `manifest.json`."""
+def write(
+    folder: Path,
+    made_from: Fingerprint,
+    outputs: Iterable[Written],
+    media: Iterable[Medium],
+    found: Mapping[str, tuple[int, int]],
+) -> None:
+    """Write `media.jsonl` (kind, path, size and time of each distinct media file) and then `manifest.json`.
+
+    `found` has bytes and modification time (ns) of files by path, so that these are not looked at once more.
+    """
+    quoted = _ENCODER.encode  # its escapes keep half a surrogate in a file's name readable
     lines = []
     for kind, path in sorted(media, key=itemgetter(1, 0)):
-        size, time = _status(path)
-        # json's own escapes keep half a surrogate in a file's name readable
-        lines.append(f'{{"kind": "{kind}", "path": {json.dumps(path)}, "size_bytes": {size}, "mtime_ns": {time}}}\n')
+        assert isinstance(path, str)
+        size, time = found.get(path) or _status(path)
+        lines.append(f'{{"kind": "{kind}", "path": {quoted(path)}, "size_bytes": {size}, "mtime_ns": {time}}}\n')
     write_text(folder / MEDIA, "".join(lines))
     write_json(
         folder / MANIFEST,

@@ -78,7 +78,7 @@ class Preference:
         return schema()
 
     def media(self) -> tuple[Medium, ...]:
-        return (Medium(self.modality, self.path),)
+        return (Medium(self.modality, str(self.path)),)
 
     def to_row(self) -> dict[str, Any]:
         """The row as `schema()` declares it."""

@@ -115,7 +115,7 @@ def _convert(
 
     report = Report(source.name)
     seen: dict[str, set[int]] = {}
-    used: set[tuple[str, str]] = set()
+    used: set[Medium] = set()
     with ExitStack() as undo, ExitStack() as open_judge:
         _make_folder(output, undo)
         verify = checks.verify_media and source.needs_input
@@ -147,7 +147,8 @@ def _convert(
         _remove_empty_file(output / VERDICTS)
         report.write(output / REPORT)
         if made_from is not None:
-            manifest.write(output, made_from, written, used)
+            # a source that makes its own media may write a file again after it was judged
+            manifest.write(output, made_from, written, used, judge.found if source.needs_input else {})
     return report
 
 
@@ -208,10 +209,7 @@ def _kept(
 def _content(prompt: str, media: tuple[Medium, ...]) -> int:
     """Equal for rows with the same prompt and media; of inline images the length and the end are looked at."""
     return hash(
-        (
-            prompt,
-            *(str(content) if isinstance(content, Path) else (len(content), content[-64:]) for _, content in media),
-        )
+        (prompt, *[content if isinstance(content, str) else (len(content), content[-64:]) for _, content in media])
     )
 
 

@@ -74,7 +74,7 @@ class Medium(NamedTuple):
     """One media item of a row: what it must be good for, and the absolute path of its file or its encoded bytes."""
 
     kind: Kind
-    content: Path | bytes
+    content: str | bytes
 
 
 class Row(Protocol):
@@ -100,8 +100,11 @@ class Row(Protocol):
 class Image:
     """One image: the encoded bytes inside the row, or the absolute path of a file."""
 
-    path: Path | None = None
+    path: Path | str | None = None
     data: bytes | None = None
+
+    def content(self) -> str | bytes:
+        return self.data or b"" if self.path is None else str(self.path)
 
     def to_row(self) -> dict[str, Any]:
         return {"bytes": self.data, "image": None if self.path is None else str(self.path)}
@@ -151,7 +154,7 @@ class Sample:
     details: str = ""
     system: str = ""
     images: tuple[Image, ...] = ()
-    audios: tuple[Path, ...] = ()
+    audios: tuple[Path | str, ...] = ()
     videos: tuple[Video, ...] = ()
     soundtrack: bool = field(default=False, compare=False)
     tally: str = field(default="", compare=False)
@@ -162,12 +165,12 @@ class Sample:
 
     def media(self) -> tuple[Medium, ...]:
         """Every media item of the row, in the order images, audios, videos."""
-        kind: Kind = "soundtrack" if self.soundtrack else "video"
-        return (
-            *(Medium("image", image.data if image.path is None else image.path) for image in self.images),  # type: ignore[arg-type]
-            *(Medium("audio", path) for path in self.audios),
-            *(Medium(kind, video.path) for video in self.videos),
-        )
+        found = [Medium("image", image.content()) for image in self.images]
+        found += [Medium("audio", str(path)) for path in self.audios]
+        if self.videos:
+            kind: Kind = "soundtrack" if self.soundtrack else "video"
+            found += [Medium(kind, str(video.path)) for video in self.videos]
+        return tuple(found)
 
     def to_row(self) -> dict[str, Any]:
         """The row as `schema()` declares it."""
@@ -197,9 +200,12 @@ class Sample:
     def size_bytes(self) -> int:
         """About how much room the row takes in memory; what bounds a row group."""
         texts = (self.prompt, self.system, self.question, self.answer, self.details, self.ground_truth, *self.options)
-        inline = sum(len(image.data) for image in self.images if image.data is not None)
         paths = len(self.images) + len(self.audios) + len(self.videos)
-        return sum(map(len, texts)) + inline + 128 * paths + 256
+        size = sum(map(len, texts)) + 128 * paths + 256
+        for image in self.images:
+            if image.data is not None:
+                size += len(image.data)
+        return size
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Staged:
             except OSError:
                 self.discard()
                 raise
-            _sync_folder(self.written.path.parent)
+            _sync(self.written.path.parent)
         return self.written
 
     def discard(self) -> None:
@@ -152,11 +152,12 @@ def read_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict
 
 
 def _write(temporary: Path, samples: Iterable[Row], max_group_bytes: int) -> tuple[int, pa.Schema]:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     groups = _groups(samples, max_group_bytes)
     total = 0
-    with temporary.open("wb") as file:
+    with pa.OSFile(str(temporary), "wb") as file:
         group = next(groups, [])
         declared = group[0].schema() if group else schema()
         leaves = _leaves(declared)
@@ -179,8 +180,7 @@ def _write(temporary: Path, samples: Iterable[Row], max_group_bytes: int) -> tup
         finally:
             # A writer that failed would try again to write its footer when it is collected, and complain on stderr.
             writer.is_open = False
-        file.flush()
-        os.fsync(file.fileno())
+    _sync(temporary)
     return total, declared
 
 
@@ -268,8 +268,9 @@ def _remove_abandoned(path: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Have the system write down a file or a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

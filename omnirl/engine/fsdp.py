@@ -21,12 +21,24 @@ from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from omnirl.engine import platform_cpu
+from omnirl.engine.reshard import AnyRanksCheckpointManager
 from omnirl.engine.thinker import Thinker, ban_media_tokens, media_token_ids, thinker_config
 
 
 @EngineRegistry.register(model_type="omni_model", backend=["fsdp", "fsdp2"], device=["cpu", "cuda", "npu"])
 class ThinkerFSDPEngine(FSDPEngineWithLMHead):
     """Loads the Thinker straight from a full Qwen3-Omni checkpoint: talker and code2wav never reach memory."""
+
+    def initialize(self) -> None:
+        super().initialize()
+        self.checkpoint_manager = AnyRanksCheckpointManager(
+            model=self.module,
+            optimizer=self.optimizer,
+            lr_scheduler=self.lr_scheduler,
+            processing_class=self.model_config.get_processor(),
+            checkpoint_config=self.checkpoint_config,
+            trust_remote_code=self.model_config.trust_remote_code,
+        )
 
     def _build_module(self) -> Thinker:
         default = "bf16" if self.engine_config.forward_only else "fp32"
@@ -45,10 +57,26 @@ class ThinkerFSDPEngine(FSDPEngineWithLMHead):
                 attn_implementation=self.model_config.override_config.get("attn_implementation", "flash_attention_2"),
             )
         module.to(dtype)
-        # a rank that skips a tower skips the collectives of its sharded parameters
-        module.towers_always = torch.distributed.get_world_size() > 1
+        if self.model_config.freeze_vision_tower:
+            module.visual.requires_grad_(False)
+        # a rank that skips a tower skips the collectives of its sharded parameters, and on one rank torch fails where
+        # gradients wait for the last pass and a unit has not been gathered yet
+        module.towers_always = True
         if self.model_config.enable_gradient_checkpointing:
             module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return module
+
+    def _build_lora_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """The adapter in `lora_dtype`; verl rounds it to the base's, where small updates are lost.
+
+        FSDP2 wants one type among the weights of a unit that are trained, whatever the others have. FSDP1 flattens all.
+        """
+        module = super()._build_lora_module(module)
+        if self.model_config.lora_dtype and self.engine_config.strategy == "fsdp2":
+            dtype = PrecisionType.to_dtype(self.model_config.lora_dtype)
+            for weight in module.parameters():
+                if weight.requires_grad:
+                    weight.data = weight.data.to(dtype)
         return module
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:

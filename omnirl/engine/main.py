@@ -34,13 +34,14 @@ def main(arguments: list[str]) -> int:
     ray_folder = environment.prepare(recipe, attempt)
     try:
         report(Phase.MODEL)
-        model = prepare_model(run, recipe)
+        proof = record.get("proof")
+        model = prepare_model(run, recipe, warm_up=not proof)
         if recipe["algo"]["kind"] == "opd":
             from omnirl.engine.distill import tokens
 
             tokens.require_same(model, checkpoint.folder(recipe["algo"]["teacher"]["path"]))
         report(Phase.RAY)
-        train(run, recipe, model, ray_folder)
+        train(run, recipe, model, ray_folder, proof=proof)
         report(Phase.DONE)
     except Exception as error:  # noqa: BLE001  the last frame of this process: say why, then fail
         traceback.print_exc()
@@ -49,8 +50,12 @@ def main(arguments: list[str]) -> int:
     return Exit.OK
 
 
-def prepare_model(run: Path, recipe: dict[str, Any]) -> Path:
-    """The checkpoint folder to train from; the tiny one is built in the run folder the first time."""
+def prepare_model(run: Path, recipe: dict[str, Any], *, warm_up: bool = True) -> Path:
+    """The checkpoint folder to train from; the tiny one is built in the run folder the first time.
+
+    Args:
+        warm_up: teach the tiny one what the recipe says.
+    """
     path = recipe["model"]["path"]
     if path != "tiny":
         return checkpoint.folder(path)
@@ -63,7 +68,7 @@ def prepare_model(run: Path, recipe: dict[str, Any]) -> Path:
     train = Path(recipe["data"]["train"][0]).expanduser()
     shutil.rmtree(folder, ignore_errors=True)  # left by an attempt that was stopped while building
     tiny.build(folder, seed=settings["seed"], corpus=_prompts(train))
-    if settings["warmup_steps"] > 0:
+    if warm_up and settings["warmup_steps"] > 0:
         from omnirl.engine import warmup
 
         warmup.warm_up(
@@ -84,8 +89,14 @@ def _prompts(train: Path) -> list[str]:
     return [message["content"] for row in rows for message in row["prompt"]]
 
 
-def train(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) -> None:
-    """Compose verl's configuration and run its trainer to the end."""
+def train(
+    run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path, *, proof: dict[str, Any] | None = None
+) -> None:
+    """Compose verl's configuration and run its trainer to the end.
+
+    Args:
+        proof: settings of the sync proof, which is then all that is run.
+    """
     import ray
     from omegaconf import OmegaConf, open_dict
     from verl.trainer.main_ppo import run_ppo
@@ -96,6 +107,10 @@ def train(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) -> N
     from omnirl.engine.wiring import compose
 
     config = compose(run, recipe, model, ray_folder)
+    if proof:
+        with open_dict(config.trainer):
+            config.trainer.sync_proof = proof
+            config.trainer.only_sync_proof = True
     if environment.cluster():
         with open_dict(config):
             variables = environment.for_nodes(recipe["env"])

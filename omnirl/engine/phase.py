@@ -15,6 +15,7 @@ class Phase(StrEnum):
     MODEL = "model"
     RAY = "ray"
     WORKERS = "workers"
+    PROOF = "proof"
     TRAINING = "training"
     DONE = "done"
 

@@ -126,6 +126,10 @@ class OmniModelConfig(HFModelConfig):
     """verl's model configuration with the Omni processor, which verl itself does not know how to build."""
 
     model_type: str = "omni_model"
+    lora_dtype: str | None = None
+    """Type of an adapter's weights; the base's when None."""
+    freeze_vision_tower: bool = False
+    """Keep the vision tower as it is: verl has the setting, and its FSDP engine does not read it."""
 
     def __post_init__(self) -> None:
         with warnings.catch_warnings():

@@ -17,6 +17,7 @@ class Verdict(StrEnum):
     OK = "ok"
     MISSING = "missing"
     NAN = "nan"
+    FEW = "few"
     CONSTANT = "constant"
     LOW = "low"
 
@@ -24,9 +25,14 @@ class Verdict(StrEnum):
 MEANING = {
     Verdict.MISSING: "the rollout delivered no tokens with log-probabilities",
     Verdict.NAN: "a log-probability is no number",
+    Verdict.FEW: "too few tokens: raise `rollout.proof.prompts`, or lower `rollout.proof.tokens`",
     Verdict.CONSTANT: "one side gives every token the same probability",
-    Verdict.LOW: "the two sides disagree beyond the recipe's baseline",
+    Verdict.LOW: "the two sides disagree beyond the limits",
 }
+
+
+MOST_ROUNDS = 64
+"""Most questions of a modality, in multiples of the first round's."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,21 @@ class OutOfSync(RuntimeError):
         return self.message
 
 
+def further_questions(tokens: int, asked: int, *, prompts: int, wanted: int) -> int:
+    """How many questions are yet to be asked of a modality that gave `tokens` for the `asked` ones.
+
+    Args:
+        prompts: questions of the first round, and the least of a further one.
+        wanted: tokens to come to.
+    """
+    if not asked:
+        return prompts
+    if not tokens or tokens >= wanted:
+        return 0
+    lacking = math.ceil((wanted - tokens) * asked / tokens)
+    return min(max(lacking, prompts), MOST_ROUNDS * prompts - asked)
+
+
 def compare(
     modality: str,
     weights: str,
@@ -67,8 +88,9 @@ def compare(
     *,
     least_pearson: float,
     most_difference: float,
+    tokens: int,
 ) -> Agreement:
-    """Compare log-probabilities of the same tokens.
+    """Compare log-probabilities of the same tokens, of which a verdict takes at least `tokens`.
 
     Raises:
         ValueError: they are not of the same tokens.
@@ -79,13 +101,15 @@ def compare(
     def result(verdict: Verdict, pearson: float | None = None, difference: float | None = None) -> Agreement:
         return Agreement(modality, weights, len(rollout), pearson, difference, verdict)
 
-    if len(rollout) < 2:
+    if not rollout:
         return result(Verdict.MISSING)
     if not all(math.isfinite(value) for value in (*rollout, *trainer)):
         return result(Verdict.NAN)
     difference = math.fsum(abs(left - right) for left, right in zip(rollout, trainer, strict=True)) / len(rollout)
     left, right = [[math.exp(value) for value in values] for values in (rollout, trainer)]
     pearson = _pearson(left, right)
+    if len(rollout) < tokens:
+        return result(Verdict.FEW, pearson, difference)
     if pearson is None:
         return result(Verdict.CONSTANT, None, difference)
     low = pearson < least_pearson or difference > most_difference
@@ -116,27 +140,32 @@ def table(agreements: Iterable[Agreement]) -> str:
     )
 
 
-def judge(agreements: Sequence[Agreement]) -> None:
-    """Let pass what agrees.
-
-    Raises:
-        OutOfSync: with the worst of them, and what the verdict means.
-    """
+def judge(agreements: Sequence[Agreement]) -> OutOfSync | None:
+    """What is wrong with them, if anything: each verdict that is not ok, and what the first of them means."""
     wrong = [found for found in agreements if found.verdict is not Verdict.OK]
     if not agreements:
-        raise OutOfSync("the sync proof compared nothing: the data have no row that could be asked")
+        return OutOfSync("the sync proof compared nothing: the data have no row that could be asked")
     if not wrong:
-        return
+        return None
     names = ", ".join(f"{found.modality}/{found.weights}: {found.verdict.value}" for found in wrong)
-    only_changed = all(found.weights == "changed" for found in wrong)
-    where = "only after the weights changed: stale caches, or an update that did not arrive" if only_changed else None
-    raise OutOfSync(
-        f"rollout and trainer disagree ({names}); {MEANING[wrong[0].verdict]}",
-        where or "the log has the table; `sync.json` of the attempt has the numbers",
+    apart = [found for found in wrong if found.verdict is not Verdict.FEW]
+    if not apart:
+        return OutOfSync(f"rollout and trainer could not be compared ({names}); {MEANING[Verdict.FEW]}")
+    only_changed = all(found.weights == "changed" for found in apart)
+    return OutOfSync(
+        f"rollout and trainer disagree ({names}); {MEANING[apart[0].verdict]}",
+        "only after the weights changed: stale caches, or an update that did not arrive" if only_changed else None,
     )
 
 
-def document(agreements: Iterable[Agreement], limits: Mapping[str, float]) -> dict[str, object]:
-    """What is written to `sync.json`."""
+def document(agreements: Sequence[Agreement], limits: Mapping[str, float]) -> dict[str, object]:
+    """What is written to `sync.json`; `message` says what is wrong, and is null where nothing is."""
     rows = [{**asdict(found), "verdict": found.verdict.value} for found in agreements]
-    return {"schema": "omnirl/sync/1", "limits": dict(limits), "agreements": rows}
+    wrong = judge(agreements)
+    return {
+        "schema": "omnirl/sync/1",
+        "limits": dict(limits),
+        "agreements": rows,
+        "message": wrong.message if wrong else None,
+        "hint": wrong.hint if wrong else None,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,18 +85,38 @@ class Head(nn.Linear):
         return torch.stack(found, dim=-1)
 
 
+_INPUTS = {"audio": "input_features", "image": "pixel_values", "video": "pixel_values_videos"}
+"""What a batch has its media in, in the order in which the Thinker takes them."""
+
+
+def _turns(there: Sequence[str]) -> dict[str, tuple[list[str], list[str]]]:
+    """Which kinds that a batch lacks have their turn before each kind that it has, and which after the last."""
+    turns: dict[str, tuple[list[str], list[str]]] = {}
+    waiting: list[str] = []
+    for kind in _INPUTS:
+        if kind in there:
+            turns[kind] = (waiting, [])
+            waiting = []
+        else:
+            waiting.append(kind)
+    turns[there[-1]][1].extend(waiting)
+    return turns
+
+
 class Thinker(Qwen3OmniMoeThinkerForConditionalGeneration):
     """The Thinker, which can run its idle towers too, and can keep its logits to itself.
 
-    With `towers_always` set, a batch without images (or audio) still sends the smallest dummy through that tower and
-    adds zero times the result. Ranks whose batches lack a modality would otherwise skip that tower's collectives:
-    gloo aborts on the mismatch and NCCL waits for ever.
+    With `towers_always` set, each batch goes through the towers as often and in one order: sound, pictures, videos.
+    What it lacks is the smallest dummy, of which zero times the result is added. Ranks whose batches bring other media
+    would otherwise gather other weights at a time: gloo aborts on the mismatch and NCCL waits for ever.
 
     A `temperature` among the inputs, which verl hands on with `use_fused_kernels`, asks for `FusedOutput`.
     """
 
     _no_split_modules = FSDP_UNITS
     towers_always = False
+    _idle: dict[str, tuple[list[str], list[str]]] | None = None
+    """What to run idly before and after each medium that the batch has."""
 
     def __init__(self, config: PretrainedConfig) -> None:
         super().__init__(config)
@@ -107,12 +128,12 @@ class Thinker(Qwen3OmniMoeThinkerForConditionalGeneration):
         temperature = inputs.pop("temperature", None)
         labels = inputs.pop("shift_labels", None)
         if self.towers_always and inputs.get("inputs_embeds") is None:
-            embeddings = self.get_input_embeddings()(input_ids)
-            if inputs.get("pixel_values") is None and inputs.get("pixel_values_videos") is None:
-                embeddings = embeddings + self._idle_vision(embeddings)
-            if inputs.get("input_features") is None:
-                embeddings = embeddings + self._idle_audio(embeddings)
-            inputs["inputs_embeds"] = embeddings
+            there = [kind for kind, name in _INPUTS.items() if inputs.get(name) is not None]
+            if there:
+                self._idle = _turns(there)
+            else:
+                embeddings = self.get_input_embeddings()(input_ids)
+                inputs["inputs_embeds"] = embeddings + self._idle_towers(list(_INPUTS), embeddings)
         if temperature is None:
             return super().forward(input_ids=input_ids, **inputs)
         labels = torch.roll(input_ids, -1, dims=1) if labels is None else labels
@@ -124,13 +145,40 @@ class Thinker(Qwen3OmniMoeThinkerForConditionalGeneration):
             self.lm_head.question = None
         return FusedOutput(*found.unbind(-1))
 
+    def get_audio_features(self, *given: Any, **named: Any) -> Any:
+        return self._in_turn("audio", super().get_audio_features, "last_hidden_state", given, named)
+
+    def get_image_features(self, *given: Any, **named: Any) -> Any:
+        return self._in_turn("image", super().get_image_features, "pooler_output", given, named)
+
+    def get_video_features(self, *given: Any, **named: Any) -> Any:
+        return self._in_turn("video", super().get_video_features, "pooler_output", given, named)
+
+    def _in_turn(self, kind: str, run: Callable[..., Any], field: str, given: Any, named: Any) -> Any:
+        """Features of a medium, with the towers that are idle run where their turn is."""
+        if kind not in (self._idle or {}):
+            return run(*given, **named)
+        before, after = self._idle.pop(kind)
+        like = given[0].new_zeros((), dtype=self.dtype)
+        zero = self._idle_towers(before, like)
+        output = run(*given, **named)
+        output[field] = output[field] + (zero + self._idle_towers(after, like))
+        return output
+
+    def _idle_towers(self, kinds: Iterable[str], like: torch.Tensor) -> torch.Tensor:
+        """Zero, computed through the tower of each kind."""
+        zero = like.new_zeros(())
+        for kind in kinds:
+            zero = zero + (self._idle_audio(like) if kind == "audio" else self._idle_vision(like))
+        return zero
+
     def _idle_vision(self, like: torch.Tensor) -> torch.Tensor:
         """Zero, computed through the vision tower from one 2x2 patch grid."""
         vision = self.config.vision_config
         side = vision.spatial_merge_size
         patch_values = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
         grid = torch.tensor([[1, side, side]], device=like.device)
-        features = self.get_image_features(like.new_zeros(side * side, patch_values), grid, return_dict=True)
+        features = super().get_image_features(like.new_zeros(side * side, patch_values), grid, return_dict=True)
         outputs = [features.pooler_output, *features.deepstack_features]
         return torch.stack([output.sum() for output in outputs]).sum() * 0
 
@@ -139,4 +187,4 @@ class Thinker(Qwen3OmniMoeThinkerForConditionalGeneration):
         frames = 16
         silence = like.new_zeros(1, self.config.audio_config.num_mel_bins, frames)
         mask = torch.ones(1, frames, dtype=torch.long, device=like.device)
-        return self.get_audio_features(silence, mask, return_dict=True).last_hidden_state.sum() * 0
+        return super().get_audio_features(silence, mask, return_dict=True).last_hidden_state.sum() * 0

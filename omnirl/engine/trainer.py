@@ -12,10 +12,13 @@ import transfer_queue
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torchdata.stateful_dataloader import StatefulDataLoader
 from transfer_queue import KVBatchMeta
+from verl.checkpoint_engine import CheckpointEngineManager
 from verl.trainer.ppo.utils import Role, create_rl_dataset
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import collate_fn
+from verl.workers.rollout.llm_server import LLMServerManager
 
 from omnirl.engine.distill.distance import distance
 from omnirl.engine.failures import Failures, named
@@ -63,18 +66,39 @@ def count_failures(
 
 class OmniTrainer(PPOTrainerSync):
     def __init__(self, config: DictConfig) -> None:
+        # verl's own name for a rollout on the devices that train
+        self._enable_hybrid_replicas = bool(config.actor_rollout_ref.hybrid_engine)
         super().__init__(config)
         self._failures = Failures()
+
+    def _setup(self) -> None:
+        super()._setup()
+        if not self._enable_hybrid_replicas:
+            settings = self.config.actor_rollout_ref.rollout.checkpoint_engine
+            self.llm_server_manager = LLMServerManager.create(config=self.config)
+            self.checkpoint_manager = CheckpointEngineManager(
+                config=omega_conf_to_dataclass(settings),
+                actor_wg=self.actor_rollout_wg,
+                replicas=self.llm_server_manager.get_replicas(),
+            )
+
+    def _get_n_gpus_for_throughput(self) -> int:
+        rollout = self.config.actor_rollout_ref.rollout
+        apart = 0 if self._enable_hybrid_replicas else rollout.nnodes * rollout.n_gpus_per_node
+        return int(super()._get_n_gpus_for_throughput()) + apart
 
     def fit(self, agent_loop_manager: Any) -> None:
         settings = self.config.trainer.get("sync_proof", None)
         if settings and self.global_steps < self.total_training_steps:
             from omnirl.engine.proof import prove
 
+            report(Phase.PROOF)
             self.agent_loop_manager = agent_loop_manager
             with self._naming_failures("the sync proof", RuntimeError):
                 prove(self, settings)
-        super().fit(agent_loop_manager)
+        if not self.config.trainer.get("only_sync_proof", False):
+            report(Phase.TRAINING, f"step {self.global_steps} of {self.total_training_steps}")
+            super().fit(agent_loop_manager)
 
     def _build_replay_buffer(self) -> ReplayBuffer:
         buffer = super()._build_replay_buffer()
@@ -83,6 +107,10 @@ class OmniTrainer(PPOTrainerSync):
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
+        if self.config.trainer.get("teacher_shares_devices", False):
+            manager = self.resource_pool_manager
+            manager.resource_pool_spec.pop(self.mapping[Role.TeacherModel])
+            self.mapping[Role.TeacherModel] = next(iter(manager.resource_pool_spec))
         for role in (Role.Actor, Role.ActorRollout, Role.ActorRolloutRef, Role.RefPolicy):
             if role in self.role_worker_mapping:
                 self.role_worker_mapping[role] = ray.remote(OmniActorRolloutRefWorker)
@@ -205,7 +233,6 @@ class OmniTaskRunner:
                 teacher_client=trainer.get_teacher_client(),
                 reward_loop_worker_handles=trainer.get_reward_handles(),
             )
-            report(Phase.TRAINING, f"step {trainer.global_steps} of {trainer.total_training_steps}")
             trainer.fit(manager)
             succeeded = True
         finally:

@@ -27,6 +27,9 @@ def compose(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) ->
     own = {
         "actor_rollout_ref.model._target_": "omnirl.engine.processor.OmniModelConfig",
         "actor_rollout_ref.model.path": str(model),
+        "actor_rollout_ref.model.lora_dtype": recipe["tune"].get("dtype"),
+        "actor_rollout_ref.model.target_parameters": recipe["tune"].get("target_parameters"),
+        "actor_rollout_ref.model.freeze_vision_tower": bool(recipe["model"].get("freeze_vision_tower")),
         "data.custom_cls.path": "pkg://omnirl.engine.datasets",
         "data.custom_cls.name": "OmniDataset",
         "data.soundtrack": recipe["data"]["soundtrack"],
@@ -38,6 +41,7 @@ def compose(run: Path, recipe: dict[str, Any], model: Path, ray_folder: Path) ->
         "trainer.logger": loggers if "file" in loggers else [*loggers, "file"],
         "trainer.max_failed_share": recipe["rollout"]["max_failed_share"],
         "trainer.sync_proof": recipe["rollout"].get("proof"),
+        "trainer.teacher_shares_devices": recipe["algo"].get("teacher", {}).get("shares_devices", False),
     }
     if not os.environ.get("RAY_ADDRESS"):
         own |= {f"ray_kwargs.ray_init.{key}": value for key, value in _local_ray(config, recipe, ray_folder).items()}
@@ -55,11 +59,17 @@ def _local_ray(config: DictConfig, recipe: dict[str, Any], ray_folder: Path) -> 
     if recipe["hardware"]["device"] == "cpu":
         arguments |= {
             "num_cpus": _LOCAL_CPUS,
-            "num_gpus": _slots(config.trainer) + (_slots(config.distillation) if config.distillation.enabled else 0),
+            "num_gpus": sum(map(_slots, _pools(config))),
             "object_store_memory": _OBJECT_STORE_BYTES,
             "_node_ip_address": "127.0.0.1",
         }
     return arguments
+
+
+def _pools(config: DictConfig) -> list[DictConfig]:
+    """What has devices of its own."""
+    apart = [] if config.actor_rollout_ref.hybrid_engine else [config.actor_rollout_ref.rollout]
+    return [config.trainer, *apart, *([config.distillation] if config.distillation.enabled else [])]
 
 
 def _slots(pool: DictConfig) -> int:

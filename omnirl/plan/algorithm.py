@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from omnirl.plan.sizes import verl_value
 from omnirl.recipe.kinds import Dapo, Dpo, Opd, PolicyLoss
 from omnirl.recipe.model import Recipe
+
+_LOSS, _CLIP = "distillation.distillation_loss", 0.2
+"""verl's keys for the loss of a teacher's rewards, and its default on either side."""
 
 
 def parts(recipe: Recipe) -> list[dict[str, Any]]:
@@ -21,7 +25,9 @@ def _parts(recipe: Recipe) -> Iterator[tuple[str, bool, str]]:
         yield "label smoothing", algo.label_smoothing > 0, f"{algo.label_smoothing:g}"
         return
     if isinstance(algo, Opd):
-        use = "as a reward of each token" if algo.policy_gradient else "differentiated"
+        low, high = (verl_value(recipe, f"{_LOSS}.clip_ratio_{side}") or _CLIP for side in ("low", "high"))
+        clipped = f"as a reward of each token, whose ratio is clipped to {1 - low:.6g}-{1 + high:.6g}"
+        use = clipped if algo.policy_gradient else "differentiated"
         yield "teacher", True, f"`{algo.divergence}` from {algo.teacher.path}, {use}"
         yield "task rewards", algo.task_rewards, f"{_ratio(algo, 'sequence')}, beside the teacher's"
     elif isinstance(algo, Dapo):

@@ -22,12 +22,14 @@ class Disk:
         optimizer: of a checkpoint: AdamW's two moments of what is trained.
         kept: checkpoints that are on disk at the end; None when the number of steps is not known.
         model: the checkpoint that the run starts from.
+        teacher: the teacher's, which is taken to have the same architecture; None without one.
     """
 
     weights: int
     optimizer: int
     kept: int | None
     model: int
+    teacher: int | None = None
 
     @property
     def checkpoint(self) -> int:
@@ -47,6 +49,7 @@ class Disk:
             "checkpoints": self.kept,
             "checkpoints_gb": _gb(self.total),
             "model_gb": _gb(self.model),
+            "teacher_gb": _gb(self.teacher),
         }
 
 
@@ -63,11 +66,13 @@ def disk(recipe: Recipe, architecture: Architecture, *, saved: int | None) -> Di
         kept = 0
     speech = 0 if recipe.model.path == TINY else sum(released_parameters().values()) - released_parameters()["thinker"]
     width = 4 if recipe.model.path == TINY else 2
+    model = (architecture.parameters + speech) * width
     return Disk(
         weights=size.weights + size.adapter,
         optimizer=round(size.optimizer_shard * recipe.devices),
         kept=kept,
-        model=(architecture.parameters + speech) * width,
+        model=model,
+        teacher=model if recipe.algo.kind == "opd" else None,
     )
 
 

@@ -76,6 +76,7 @@ def batch(recipe: Recipe) -> dict[str, Any]:
     """
     sizes = recipe.batch
     devices = recipe.devices
+    generating = max(1, recipe.train_nodes) * recipe.rollout_devices_per_node
     offline = recipe.rollout.engine == NO_ENGINE
     sequences = sizes.prompts * sizes.group_size
     return {
@@ -90,7 +91,15 @@ def batch(recipe: Recipe) -> dict[str, Any]:
         "max_tokens_per_device": sizes.max_tokens_per_device,
         "micro_sequences": sizes.micro_sequences,
         "max_tokens_per_sequence": recipe.sequence_tokens,
-        "rollout_copies": None if offline else max(1, devices // recipe.rollout.tensor_parallel),
+        "rollout_copies": None if offline else max(1, generating // recipe.rollout.tensor_parallel),
+        "teacher_copies": _teacher_copies(recipe),
         "steps": recipe.train.steps,
         "epochs": recipe.train.epochs,
     }
+
+
+def _teacher_copies(recipe: Recipe) -> int | None:
+    if recipe.algo.kind != "opd":
+        return None
+    teacher = recipe.algo.teacher
+    return max(1, teacher.nodes * recipe.teacher_devices_per_node // teacher.tensor_parallel)

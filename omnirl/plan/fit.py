@@ -154,7 +154,7 @@ def _rollout(recipe: Recipe, *, starved: bool) -> Iterator[tuple[str, list[Any]]
         yield "actor.param_offload", [True]
     if settings.memory_fraction is not None:
         yield "rollout.memory_fraction", _fractions(settings.memory_fraction, rising=starved)
-    yield "rollout.tensor_parallel", _wider(settings.tensor_parallel, recipe.train_devices_per_node)
+    yield "rollout.tensor_parallel", _wider(settings.tensor_parallel, recipe.rollout_devices_per_node)
 
 
 def _fewer(tokens: int, least: int) -> list[int]:

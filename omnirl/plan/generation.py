@@ -2,6 +2,7 @@
 
 vLLM takes a share of each device (`rollout.memory_fraction`) and fills what its weights, its passes and its graphs
 leave with key-value cache. Between steps it sleeps: weights and cache are given back, and context and graphs stay.
+On devices of its own it never sleeps, and takes its weights in beside all that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 from omnirl.plan import activations
 from omnirl.plan.architecture import Architecture, Text
 from omnirl.plan.sizes import WIDTHS, Sizes, verl_value
+from omnirl.plan.table import TEACHER
 from omnirl.recipe.model import NO_ENGINE, Recipe
 
 GIB = 1 << 30
@@ -27,6 +29,9 @@ CAPTURE_BYTES = GIB // 4096
 """A captured graph of one layer: 0.25 MiB, as vLLM's logs give it (about 0.5 GiB for 67 sizes of 32 layers)."""
 SAMPLING_BYTES = 10
 """Of one logit while sampling: 16 bits, float32, and float32 log-probabilities."""
+TOLD_BYTES = 6
+"""Of one logit while a teacher tells how likely its prompt is, beside what vLLM plans with: 16 bits, and float32
+log-probabilities. From vLLM's source; not measured."""
 BUCKET_BYTES = 2 * GIB
 """verl's `update_weights_bucket_megabytes`, through which weights go to the engine."""
 STAGES = ("generate", "sync")
@@ -71,8 +76,9 @@ def rollout(recipe: Recipe, architecture: Architecture, sizes: Sizes) -> Rollout
     at_once = _at_once(recipe)
     batched = _number(verl_value(recipe, BATCHED_KEY) or settings.options.get("max_num_batched_tokens"), BATCHED_TOKENS)
     passes = batched * activations.forward_bytes(text, width, split) + at_once * text.vocabulary * SAMPLING_BYTES
-    resident = sizes.adapter_shard + (0 if recipe.actor.param_offload else sizes.shard)
-    resident += 0 if sizes.optimizer_offload else sizes.optimizer_shard
+    apart = settings.devices is not None
+    held = sizes.adapter_shard + (0 if sizes.optimizer_offload else sizes.optimizer_shard)
+    resident = 0 if apart else held + (0 if recipe.actor.param_offload else sizes.shard)
     if settings.engine == "hf":
         # The same process trains and generates, and sequences are as many as a step has.
         cache = recipe.batch.prompts * recipe.batch.group_size * recipe.sequence_tokens * token
@@ -92,8 +98,9 @@ def rollout(recipe: Recipe, architecture: Architecture, sizes: Sizes) -> Rollout
     sync = {
         "weights": weights,
         "graphs": graphs,
-        "training": sizes.shard + sizes.adapter_shard + (0 if sizes.optimizer_offload else sizes.optimizer_shard),
-        "transfer": _largest(text) * width + (BUCKET_BYTES if contexts else 0),
+        "kv_cache": cache if apart else 0,
+        "training": 0 if apart else held + sizes.shard,
+        "transfer": _largest(text) * width + (BUCKET_BYTES * (1 + apart) if contexts else 0),
         "contexts": contexts,
     }
     keeps = recipe.hardware.device == "npu" or (recipe.tune.kind == "lora" and not recipe.tune.merge)
@@ -104,8 +111,8 @@ def rollout(recipe: Recipe, architecture: Architecture, sizes: Sizes) -> Rollout
         },
         cache_tokens=int(cache // token),
         least_cache=recipe.sequence_tokens * token,
-        asleep=0.0 if settings.engine == "hf" else CONTEXT_BYTES + graphs,
-        host_copy=weights if keeps and settings.engine != "hf" else 0.0,
+        asleep=0.0 if apart or settings.engine == "hf" else CONTEXT_BYTES + graphs,
+        host_copy=weights if keeps and not apart and settings.engine != "hf" else 0.0,
     )
 
 
@@ -116,8 +123,10 @@ def teacher(recipe: Recipe, architecture: Architecture) -> dict[str, float] | No
     settings = recipe.algo.teacher
     text = architecture.text
     weights = architecture.parameters * 2 / settings.tensor_parallel
-    passes = BATCHED_TOKENS * activations.forward_bytes(text, 2, settings.tensor_parallel)
-    graphs = float(text.layers * CAPTURES * CAPTURE_BYTES)
+    batched = _number(verl_value(recipe, f"{TEACHER}.inference.max_num_batched_tokens"), BATCHED_TOKENS)
+    passes = batched * activations.forward_bytes(text, 2, settings.tensor_parallel)
+    eager = verl_value(recipe, f"{TEACHER}.inference.enforce_eager") is not False  # verl's default
+    graphs = 0.0 if eager else float(text.layers * CAPTURES * CAPTURE_BYTES)
     budget = settings.memory_fraction * (recipe.hardware.memory_gib or 0.0) * GIB
     cache = max(0.0, budget - weights - passes - graphs)
     return {
@@ -125,6 +134,7 @@ def teacher(recipe: Recipe, architecture: Architecture) -> dict[str, float] | No
         "activations": passes,
         "graphs": graphs,
         "kv_cache": cache,
+        "logits": float(min(batched, settings.max_tokens) * text.vocabulary * TOLD_BYTES),
         "contexts": CONTEXT_BYTES,
     }
 

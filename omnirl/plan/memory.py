@@ -44,6 +44,7 @@ class Memory:
         beside: what is on the device beside the actor's peak: contexts, and graphs of the sleeping rollout.
         host: components of host memory, of a machine that trains.
         cache_sequences: sequences of the full length that the key-value cache of one copy holds.
+        teacher_sequences: the same of a teacher's copy, of the longest that it accepts; None without one.
         starved: sides whose key-value cache cannot hold one such sequence, as (side, GiB that it lacks).
     """
 
@@ -54,6 +55,7 @@ class Memory:
     beside: float
     host: dict[str, float]
     cache_sequences: float | None
+    teacher_sequences: float | None
     starved: tuple[tuple[str, float], ...]
 
     @property
@@ -116,6 +118,7 @@ class Memory:
             "components": {name: _rounded(size) for name, size in self.components.items()},
             "stages": {name: _rounded(sum(stage.values())) for name, stage in self.actor.items()},
             "kv_cache_sequences": None if self.cache_sequences is None else round(self.cache_sequences, 1),
+            "teacher_kv_cache_sequences": None if self.teacher_sequences is None else round(self.teacher_sequences, 1),
             "host_gib": _rounded(sum(self.host.values())),
             "host": {name: _rounded(size) for name, size in self.host.items()},
         }
@@ -136,14 +139,21 @@ def estimate(
     engine = generation.rollout(recipe, architecture, size)
     teacher = generation.teacher(recipe, architecture)
     on_cpu = recipe.hardware.device == "cpu"
+    beside = 0.0 if on_cpu else CONTEXT_BYTES + (engine.asleep if engine else 0.0)
+    if teacher and recipe.algo.kind == "opd" and recipe.algo.teacher.shares_devices:
+        beside += sum(teacher.values())
+        for stage in engine.stages.values() if engine and recipe.rollout.devices is None else ():
+            stage["teacher"] = sum(teacher.values())
+    least = _longest_taught(recipe, architecture)
     return Memory(
         limit=recipe.hardware.memory_gib,
         actor={name: _gib(stage) for name, stage in training.stages(recipe, architecture, size).items()},
         rollout={name: _gib(stage) for name, stage in engine.stages.items()} if engine else None,
         teacher=_gib(teacher) if teacher else None,
-        beside=0.0 if on_cpu else (CONTEXT_BYTES + (engine.asleep if engine else 0.0)) / GIB,
+        beside=beside / GIB,
         host=_gib(_host(recipe, size, engine)),
         cache_sequences=engine.cache_tokens / recipe.sequence_tokens if engine else None,
+        teacher_sequences=teacher["kv_cache"] / least if teacher else None,
         starved=tuple(_starved(recipe, architecture, engine, teacher)),
     )
 
@@ -156,12 +166,18 @@ def _starved(
     found = []
     if engine and engine.starves:
         found.append(("rollout", (engine.least_cache - engine.stages["generate"]["kv_cache"]) / GIB))
-    if teacher and recipe.algo.kind == "opd":
-        settings = recipe.algo.teacher
-        least = settings.max_tokens * generation.cache_bytes(architecture.text, 2, settings.tensor_parallel)
-        if teacher["kv_cache"] < least:
-            found.append(("teacher", (least - teacher["kv_cache"]) / GIB))
+    least = _longest_taught(recipe, architecture)
+    if teacher and teacher["kv_cache"] < least:
+        found.append(("teacher", (least - teacher["kv_cache"]) / GIB))
     return found
+
+
+def _longest_taught(recipe: Recipe, architecture: Architecture) -> float:
+    """Bytes of key-value cache that the longest sequence takes on a device of a teacher; 0 without one."""
+    if recipe.algo.kind != "opd":
+        return 0.0
+    teacher = recipe.algo.teacher
+    return teacher.max_tokens * generation.cache_bytes(architecture.text, 2, teacher.tensor_parallel)
 
 
 def _host(recipe: Recipe, size: Sizes, engine: Rollout | None) -> dict[str, float]:

@@ -45,7 +45,7 @@ def render(resolved: Resolved, *, extra: Sequence[str] = ()) -> Rendered:
     """
     recipe = resolved.recipe
     values = _settled(recipe)
-    overrides = dict(_from_table(values)) | dict(_teacher(recipe))
+    overrides = dict(_from_table(values)) | dict(_apart(recipe)) | dict(_teacher(recipe))
     if recipe.rollout.engine == NO_ENGINE:
         overrides = {key: value for key, value in overrides.items() if not key.startswith(ONLINE)}
     from_verl = dict(_spread(recipe.verl))
@@ -114,6 +114,17 @@ def _overlong(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "reward.reward_kwargs.overlong_buffer_cfg.enable", True
         for key, setting in OVERLONG.items():
             yield f"reward.reward_kwargs.overlong_buffer_cfg.{key}", algo[setting]
+
+
+def _apart(recipe: Recipe) -> Iterator[tuple[str, Any]]:
+    """A rollout on devices of its own, to which weights are sent."""
+    if recipe.rollout.devices:
+        yield "actor_rollout_ref.hybrid_engine", False
+        yield "actor_rollout_ref.rollout.nnodes", recipe.train_nodes
+        yield "actor_rollout_ref.rollout.n_gpus_per_node", recipe.rollout.devices
+        transfer = "actor_rollout_ref.rollout.checkpoint_engine"
+        yield f"{transfer}.backend", "omnirl"
+        yield f"{transfer}.custom_backend_module", "omnirl.engine.rollout.transfer"
 
 
 def _teacher(recipe: Recipe) -> Iterator[tuple[str, Any]]:

@@ -13,23 +13,24 @@ NPU_SCRIPTS = ("/usr/local/Ascend/ascend-toolkit/set_env.sh", "/usr/local/Ascend
 def placement(recipe: Recipe) -> dict[str, Any]:
     """Every machine with its role and the devices of each rollout's or teacher's copy.
 
-    `nodes` has for each machine: `node`, `role` (`train`, `train and generate` or `teach`), `devices`, and `copies`,
-    lists of device numbers; a machine that a teacher shares is there twice. Parameters are sharded over all devices
-    that train.
+    `nodes` has for each machine: `node`, `role` (`train`, `train and generate`, `generate` or `teach`), `devices`, and
+    `copies`, lists of device numbers; a machine that a teacher shares, or of which some devices only generate, is there
+    once a role. Devices that train come first. Parameters are sharded over all of them.
     """
     offline = recipe.rollout.engine == NO_ENGINE
     nodes = []
     for node in range(recipe.hardware.nodes):
         if node < recipe.train_nodes:
-            role = "train" if offline else "train and generate"
-            devices = recipe.train_devices_per_node
-            copies = [] if offline else _split(devices, recipe.rollout.tensor_parallel)
-            nodes.append({"node": node, "role": role, "devices": devices, "copies": copies})
-        if recipe.algo.kind == "opd" and (node >= recipe.train_nodes or recipe.algo.teacher.devices):
+            devices, apart = recipe.train_devices_per_node, recipe.rollout.devices
+            width = 0 if offline else recipe.rollout.tensor_parallel
+            role = "train and generate" if width and not apart else "train"
+            nodes.append(_part(node, role, 0, devices, 0 if apart else width))
+            if apart:
+                nodes.append(_part(node, "generate", devices, apart, width))
+        if recipe.algo.kind == "opd" and (node >= recipe.train_nodes or recipe.algo.teacher.beside):
             devices = recipe.teacher_devices_per_node
             first = recipe.hardware.devices_per_node - devices
-            copies = [[first + at for at in copy] for copy in _split(devices, recipe.algo.teacher.tensor_parallel)]
-            nodes.append({"node": node, "role": "teach", "devices": devices, "copies": copies})
+            nodes.append(_part(node, "teach", first, devices, recipe.algo.teacher.tensor_parallel))
     return {
         "device": recipe.hardware.device,
         "nodes": nodes,
@@ -78,9 +79,11 @@ def schedule(recipe: Recipe, rows: int | None = None) -> dict[str, Any]:
     }
 
 
-def _split(devices: int, width: int) -> list[list[int]]:
-    """Devices in copies of `width`; those left over are in none."""
-    return [list(range(first, first + width)) for first in range(0, devices - width + 1, width)]
+def _part(node: int, role: str, first: int, devices: int, width: int) -> dict[str, Any]:
+    """What some of a machine's devices do, in copies of `width`; those left over are in none, and all are for 0."""
+    starts = range(first, first + devices - width + 1, width) if width else ()
+    copies = [list(range(start, start + width)) for start in starts]
+    return {"node": node, "role": role, "devices": devices, "copies": copies}
 
 
 def _passes(recipe: Recipe, sequences: int, limit: int | None) -> list[int]:

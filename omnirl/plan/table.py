@@ -180,10 +180,12 @@ OWN: Mapping[str, str] = {
     "algo.loss_type": f"{_PAIR_LOSS}.loss_type",
     "algo.label_smoothing": f"{_PAIR_LOSS}.label_smoothing",
     "algo.average_log_prob": f"{_PAIR_LOSS}.average_log_prob",
+    "algo.teacher.shares_devices": "algo.teacher.shares_devices",
     "rollout.max_failed_share": "rollout.max_failed_share",
     "rollout.proof.least_pearson": "rollout.proof.least_pearson",
     "rollout.proof.most_difference": "rollout.proof.most_difference",
     "rollout.proof.prompts": "rollout.proof.prompts",
+    "rollout.proof.tokens": "rollout.proof.tokens",
     "reward.scorer": "reward.scorer",
 }
 """Settings that verl has no key for, and the names they go by in a plan; omnirl acts on them itself."""

@@ -73,12 +73,19 @@ class Teacher(Table):
     """Machines of the teacher, out of `hardware.nodes`; for it alone unless `devices` is set."""
     devices: Count | None = None
     """Devices of the teacher in each machine, which then trains on its other devices; whole machines when unset."""
+    shares_devices: bool = False
+    """Put the teacher on the devices that train, in every machine; both must fit, as small checkpoints do."""
     tensor_parallel: Count
     """Devices a copy of the teacher."""
     memory_fraction: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
     """Share of a device's memory that the teacher's engine may take."""
     max_tokens: Count
     """Longest sequence that the teacher accepts: prompt, response and one more token."""
+
+    @property
+    def beside(self) -> bool:
+        """Whether it is on machines that train, instead of on machines of its own."""
+        return self.shares_devices or self.devices is not None
 
 
 class Opd(PolicyLoss):

@@ -192,7 +192,9 @@ class Proof(Table):
     most_difference: Positive = 0.06
     """Largest mean difference of their log-probabilities."""
     prompts: Count = 2
-    """Questions of each modality that are compared."""
+    """Questions of each modality to begin with."""
+    tokens: Count = 512
+    """Answer tokens of each modality that a verdict takes; up to 64 times `prompts` questions are asked for them."""
 
 
 class Rollout(Table):
@@ -202,6 +204,8 @@ class Rollout(Table):
     """How the engine is called."""
     load_format: str
     """How the engine gets its first weights."""
+    devices: Count | None = None
+    """Devices in each machine that only generate, beside those that train; unset, the same devices do both."""
     tensor_parallel: Count
     """Devices a copy of the engine."""
     memory_fraction: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
@@ -316,13 +320,18 @@ class Recipe(Table):
     def train_nodes(self) -> int:
         """Machines that train; a teacher has others for itself, or devices in each of them."""
         teacher = self.algo.teacher if self.algo.kind == "opd" else None
-        return self.hardware.nodes - (teacher.nodes if teacher and teacher.devices is None else 0)
+        return self.hardware.nodes - (teacher.nodes if teacher and not teacher.beside else 0)
 
     @property
     def train_devices_per_node(self) -> int:
         """Devices that train in each machine that does. A rule refuses a recipe that leaves none."""
         taken = self.algo.teacher.devices if self.algo.kind == "opd" else None
-        return max(1, self.hardware.devices_per_node - (taken or 0))
+        return max(1, self.hardware.devices_per_node - (taken or 0) - (self.rollout.devices or 0))
+
+    @property
+    def rollout_devices_per_node(self) -> int:
+        """Devices that generate in each machine that trains."""
+        return self.rollout.devices or self.train_devices_per_node
 
     @property
     def teacher_devices_per_node(self) -> int:
@@ -375,13 +384,10 @@ def stand_in(key: str) -> Any:
     options: list[type[Table]] = [Recipe]
     *path, name = key.split(".")
     for part in path:
-        options = [inner for table in options if part in table.model_fields for inner in _tables_of(table, part)]
+        found = [table.model_fields[part] for table in options if part in table.model_fields]
+        options = [inner for field in found for inner in tables(field.annotation)]
     fields = [table.model_fields[name] for table in options if name in table.model_fields]
     return _example(fields[0].annotation) if fields and fields[0].is_required() else None
-
-
-def _tables_of(table: type[Table], name: str) -> Iterator[type[Table]]:
-    return tables(table.model_fields[name].annotation)
 
 
 def _example(annotation: Any) -> Any:

@@ -26,7 +26,7 @@ def chart(
     Args:
         series: points (x, y) by name; points that are not finite are left out.
         width, height: of the plotting area, in characters.
-        low, high: the range of y; taken from the points when not given.
+        low, high: the range of y; taken from what is drawn when not given.
         number: how the y axis is labelled.
     """
     finite = {name: [p for p in points if all(map(math.isfinite, p))] for name, points in series.items()}
@@ -34,14 +34,16 @@ def chart(
     if not points:
         return ["(nothing to plot)"]
     left, right = min(x for x, _ in points), max(x for x, _ in points)
-    low = min(y for _, y in points) if low is None else low
-    high = max(y for _, y in points) if high is None else high
+    drawings = [_columns(line, left, right, width) for line in finite.values()]
+    heights = [y for drawing in drawings for _, y in drawing]
+    low = min(heights) if low is None else low
+    high = max(heights) if high is None else high
     if high <= low:
         low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
     grid = [[" "] * width for _ in range(height)]
-    for index, line in enumerate(finite.values()):
+    for index, drawing in enumerate(drawings):
         mark = _MARKS[index % len(_MARKS)]
-        for column, y in _columns(line, left, right, width):
+        for column, y in drawing:
             row = round((high - min(max(y, low), high)) / (high - low) * (height - 1))
             grid[row][column] = mark if grid[row][column] in (" ", mark) else "="
     labels = [number.format(high - (high - low) * row / (height - 1)) for row in range(height)]

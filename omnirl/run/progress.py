@@ -15,6 +15,7 @@ PHASES = {
     "model": "preparing the model",
     "ray": "starting Ray",
     "workers": "starting the workers",
+    "proof": "comparing rollout and trainer",
     "training": "training",
     "done": "finished",
 }

@@ -89,7 +89,8 @@ class Run:
 
     def algo(self) -> dict[str, Any]:
         """The recipe's table `algo`; empty when it cannot be read."""
-        algo = ((read_json(self.path / "recipe.json") or {}).get("values") or {}).get("algo")
+        values = (read_json(self.path / "recipe.json") or {}).get("values")
+        algo = values.get("algo") if isinstance(values, dict) else None
         return algo if isinstance(algo, dict) else {}
 
     def attempts(self) -> list[Attempt]:

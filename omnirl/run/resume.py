@@ -24,9 +24,13 @@ MAY_CHANGE = frozenset(
         "rollout.workers",
         "rollout.max_failed_share",
         "reward.workers",
+        "rollout.tensor_parallel",
+        "rollout.devices",
+        "hardware.nodes",
+        "hardware.devices_per_node",
     }
 )
-"""Settings that do not change what a step computes."""
+"""Settings that do not change what a step computes, but for the order of its sums."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,13 @@ def test_completion_of_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     run.write({}, {"values": {}}, [])
     assert _completion.sides("to") == ["toy/", "top"]
     assert _completion.sides("gsm8k/h") == ["gsm8k/h200x1", "gsm8k/h200x2", "gsm8k/h800x4"]
-    assert _completion.sides("avqa/") == ["avqa/ascend910c-x16", "avqa/cpu", "avqa/h200x1", "avqa/h200x2", "avqa/h800x4"]
+    assert _completion.sides("avqa/") == [
+        "avqa/ascend910c-x16",
+        "avqa/cpu",
+        "avqa/h200x1",
+        "avqa/h200x2",
+        "avqa/h800x4",
+    ]
     assert _completion.sides("nothing/") == []
 
 

@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from omnirl.data.sample import Sample
+from omnirl.data.sample import Sample, schema
+
+from .checked import Rows
 
 RECORD = {"question": "What is 2 + 3?", "answer": "2 + 3 = 5\n#### 5"}
 
@@ -48,3 +52,16 @@ def gsm8k_input(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Rows:
+    """Write rows as they are; each gets a prompt of its own unless it brings one."""
+
+    def write(*rows: dict[str, Any], name: str = "train.parquet", declared: pa.Schema | None = None) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(list(rows), schema=declared or schema()), path, use_dictionary=False)
+        return path
+
+    return write

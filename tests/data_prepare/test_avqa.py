@@ -72,8 +72,8 @@ def test_both_splits_are_read_from_the_folder_or_the_one_above(above, tmp_path):
     row, drop = found["train"]
     assert drop == Drop("empty_problem", "omni_rl_format_train.json:record 1")
     assert row.split == "train"
-    assert row.images[0].path == root / "train" / "images" / "sample_0.png"
-    assert found["validation"][0].audios == (root / "valid" / "audios" / "sample_0.wav",)
+    assert row.images[0].path == str(root / "train" / "images" / "sample_0.png")
+    assert found["validation"][0].audios == (str(root / "valid" / "audios" / "sample_0.wav"),)
 
 
 def test_a_row_is_what_verl_reads(tmp_path):
@@ -250,7 +250,7 @@ def test_linked_media_folders_are_refused_unless_they_may_lead_out(allow_outside
     (root / "train" / "images").symlink_to(tmp_path / "store")
     (row,) = read(root, Options(allow_outside=allow_outside))["train"]
     if allow_outside:
-        assert row.images[0].path == root / "train" / "images" / "sample_0.png"
+        assert row.images[0].path == str(root / "train" / "images" / "sample_0.png")
     else:
         assert row == Drop("outside_folder", "omni_rl_format_train.json:record 0")
 

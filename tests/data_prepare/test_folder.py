@@ -144,6 +144,11 @@ def test_whatever_the_name_what_comes_out_is_inside(name, tmp_path_factory):
         (root / "inner").symlink_to("images")
         (root / "images" / "leak.png").symlink_to("../../set-store")
     found = Folder(root).resolve(name)
+    for allow_outside in (False, True):
+        warm = Folder(root, allow_outside=allow_outside)
+        for known in ("a.png", "images/a.png", "outer/a.png", "./a.png", "images//a.png", name):
+            warm.resolve(known)
+        assert warm.resolve(name) == Folder(root, allow_outside=allow_outside).resolve(name)
     if isinstance(found, str):
         assert found in ("absolute_path", "remote_path", "outside_folder", "invalid_path")
     else:

@@ -77,7 +77,7 @@ def test_a_row_is_what_verl_reads(layout):
     assert [*found] == ["train", "validation"]
     (row,) = found["train"]
     path = folder / "NextQA" / "NExTVideo" / "1106" / "4010069381.mp4"
-    assert row.media() == (Medium("soundtrack", path),)
+    assert row.media() == (Medium("soundtrack", str(path)),)
     assert row.tally == "C"
     assert row.to_row() == {
         "data_source": "nextqa",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -18,59 +16,13 @@ from omnirl.data import store
 from omnirl.data.preference import Preference
 from omnirl.data.prepare import prepare
 from omnirl.data.sample import Drop, Medium
-from omnirl.data.sources import Options, Source
+from omnirl.data.sources import Source
 from omnirl.data.sources.omni_media import MediaFiles
-from omnirl.data.sources.omni_preference import MODALITIES, convert, judgement, splits
+from omnirl.data.sources.omni_preference import MODALITIES, convert, judgement
 from omnirl.errors import InvalidInput
 
 from .clips import make_clips
-
-ROOTS = {"image": "rlaif-v-dataset", "video": "academic_source", "audio": "sounds"}
-SUFFIXES = {"image": ".jpg", "video": ".mp4", "audio": ".wav"}
-JUDGED = {"score_A": 3, "score_B": 8.5, "better": "B", "reasoning": "why", "final_verdict": "<answer>[[B]]</answer>"}
-
-
-def prompt(path="/x", question="What is it?", one="A cat.", other="A dog.\n\nIt barks.", kind="Image") -> str:
-    return (
-        "You are a judge.\n### Rules\nCompare.\n### Context\n"
-        f"{kind} file: {path}\nQuestion: {question}\nCandidate A: {one}\nCandidate B: {other}"
-    )
-
-
-def record(modality="image", name="a", judged: Any = None, content: str | None = None, **changes) -> dict[str, Any]:
-    path = f"/data/{ROOTS[modality]}/{name}{SUFFIXES[modality]}"
-    return {
-        f"{modality}s": [path],
-        "messages": [{"role": "user", "content": content or prompt(path, kind=modality.capitalize())}],
-        "solution": judged if isinstance(judged, str) else json.dumps(JUDGED | (judged or {})),
-    } | changes
-
-
-def write(folder: Path, modality: str, records, media=()) -> Path:
-    lines = folder / "dataset_jsonl" / modality / "final_rl_data.jsonl"
-    lines.parent.mkdir(parents=True, exist_ok=True)
-    lines.write_bytes(
-        b"".join((one if isinstance(one, bytes) else json.dumps(one).encode()) + b"\n" for one in records)
-    )
-    places = {"image": "rlaif-v-dataset", "video": "video-dataset/academic_source", "audio": "audio_files"}
-    for name in media:
-        path = folder / places[modality] / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x")
-    return folder
-
-
-def convert_all(folder: Path, **options) -> dict[str, list[Preference | Drop]]:
-    return {name: list(rows) for name, rows in splits(folder, folder, Options(**options))}
-
-
-def only(folder: Path, **options) -> Preference | Drop:
-    ((one,),) = convert_all(folder, **options).values()
-    return one
-
-
-def paths_of(found) -> dict[str, set[str]]:
-    return {name: {row.path.name for row in rows if isinstance(row, Preference)} for name, rows in found.items()}
+from .pairs import JUDGED, ROOTS, SUFFIXES, convert_all, only, prompt, record, write
 
 
 @pytest.mark.parametrize("modality", MODALITIES)
@@ -78,7 +30,7 @@ def test_a_row_is_what_training_on_pairs_reads(modality, tmp_path):
     write(tmp_path, modality, [record(modality)], [f"a{SUFFIXES[modality]}"])
     row = only(tmp_path)
     path = next(path for path in tmp_path.rglob("a.*"))
-    assert row.media() == (Medium(modality, path),)
+    assert row.media() == (Medium(modality, str(path)),)
     assert row.tally == "B"
     columns = {"images": [], "audios": [], "videos": []} | {f"{modality}s": [str(path)]}
     assert row.to_row() == columns | {
@@ -259,82 +211,6 @@ def test_folders_of_sounds_behind_links(tmp_path):
     with pytest.raises(InvalidInput, match="leads out") as caught:
         convert_all(folder)
     assert "--allow-outside" in caught.value.hint
-
-
-def many(modality: str, files: int) -> list[dict[str, Any]]:
-    return [
-        record(modality, f"m{at % files}", content=prompt(question=f"q{at}", kind=modality.capitalize()))
-        for at in range(files * 3)
-    ]
-
-
-@pytest.mark.parametrize("modality", MODALITIES)
-def test_no_media_file_is_in_both_splits(modality, tmp_path):
-    write(tmp_path, modality, many(modality, 50), [f"m{at}{SUFFIXES[modality]}" for at in range(50)])
-    found = convert_all(tmp_path)
-    assert [*found] == [f"{modality}/train", f"{modality}/test"]
-    train, test = paths_of(found).values()
-    assert (len(train), len(test)) == (45, 5)
-    assert not train & test
-    assert sorted(row.index for rows in found.values() for row in rows) == list(range(150))
-    for name, rows in found.items():
-        assert {row.split for row in rows} == {name.rpartition("/")[2]}
-
-
-def test_the_split_depends_on_the_seed_and_the_names_alone(tmp_path):
-    records, media = many("image", 40), [f"m{at}.jpg" for at in range(40)]
-    first = paths_of(convert_all(write(tmp_path / "a", "image", records, media)))
-    random.Random(1).shuffle(records)
-    again = convert_all(write(tmp_path / "b" / "elsewhere", "image", records[::-1], reversed(media)))
-    assert paths_of(again) == first
-    assert paths_of(convert_all(tmp_path / "a", seed=42)) == first
-    others = [paths_of(convert_all(tmp_path / "a", seed=seed))["image/test"] for seed in (0, 1, 2, 3)]
-    assert any(other != first["image/test"] for other in others)
-
-
-def test_two_names_of_one_file_are_in_one_split(tmp_path):
-    names = [f"{start}m{at}" for at in range(20) for start in ("", "./", "/", "link/", "l")]
-    write(tmp_path, "image", [record(name=name) for name in names], [f"m{at}.jpg" for at in range(20)])
-    folder = tmp_path / "rlaif-v-dataset"
-    (folder / "link").symlink_to(folder)
-    for at in range(20):
-        (folder / f"lm{at}.jpg").symlink_to(f"m{at}.jpg")
-    splits_of: dict[Path, set[str]] = defaultdict(set)
-    found = convert_all(tmp_path)
-    for name, rows in found.items():
-        for row in rows:
-            splits_of[row.path.resolve()].add(name)
-    assert len(splits_of) == 20
-    assert all(len(names) == 1 for names in splits_of.values())
-    assert [len(rows) for rows in found.values()] == [90, 10]
-
-
-@pytest.mark.parametrize(("files", "expected"), [(1, [1]), (2, [1, 1]), (3, [2, 1]), (9, [8, 1]), (20, [18, 2])])
-def test_each_split_has_a_file_when_there_are_two(files, expected, tmp_path):
-    write(tmp_path, "image", [record(name=f"m{at}") for at in range(files)], [f"m{at}.jpg" for at in range(files)])
-    assert [len(rows) for rows in convert_all(tmp_path).values()] == expected
-
-
-def test_only_files_that_are_there_and_of_use_are_shared_out(tmp_path):
-    """Neither absent files nor files without a usable pair can make up a test split that keeps nothing."""
-    records = [record(name=f"absent{at}") for at in range(30)]
-    records += [record(name=f"tie{at}", judged={"better": "equal"}) for at in range(30)]
-    records += [record(name="one"), record(name="two")]
-    media = [f"tie{at}.jpg" for at in range(30)] + ["one.jpg", "two.jpg"]
-    found = paths_of(convert_all(write(tmp_path, "image", records, media)))
-    assert len(found["image/test"]) == 1
-    assert found["image/test"] < {"one.jpg", "two.jpg"}
-    assert len(found["image/train"]) == 31
-
-
-def test_a_dropped_record_is_counted_once_in_the_split_of_its_file(tmp_path):
-    records = [record(name=f"m{at}", **change) for at in range(20) for change in ({}, {"solution": "?"})]
-    write(tmp_path, "image", [*records, {}, b"{"], [f"m{at}.jpg" for at in range(20)])
-    counts = {
-        name: [sum(isinstance(row, kind) for row in rows) for kind in (Preference, Drop)]
-        for name, rows in convert_all(tmp_path).items()
-    }
-    assert counts == {"image/train": [18, 20], "image/test": [2, 2]}
 
 
 def test_modalities_that_are_there_are_converted_and_none_is_named(tmp_path):

@@ -36,7 +36,7 @@ def pair(modality="image", **fields) -> Preference:
 @pytest.mark.parametrize(("modality", "column"), [("image", "images"), ("video", "videos"), ("audio", "audios")])
 def test_a_row_has_its_medium_in_the_column_of_its_modality(modality, column, tmp_path):
     row = pair(modality)
-    assert row.media() == (Medium(modality, Path("/data/a.bin")),)
+    assert row.media() == (Medium(modality, "/data/a.bin"),)
     store.write_parquet(tmp_path / "rows.parquet", [row])
     (read,) = store.read_rows(tmp_path / "rows.parquet")
     assert {name: read[name] for name in ("images", "audios", "videos")} == {

@@ -53,6 +53,8 @@ class Client:
 class Core:
     """`hold` keeps requests without an answer."""
 
+    image_token_id = -1
+
     def __init__(self) -> None:
         self.stage_clients = [Client()]
         self.requests: list[dict[str, Any]] = []
@@ -73,7 +75,21 @@ class Core:
             finish_reason="stop",
         )
         fields = {"request_id": request_id, "type": "output", "finished": True, **changed}
-        self.outputs.put(SimpleNamespace(engine_outputs=SimpleNamespace(outputs=[answer], error=None), **fields))
+        output = SimpleNamespace(outputs=[answer], error=None, prompt_logprobs=self._of_prompt(request_id))
+        self.outputs.put(SimpleNamespace(engine_outputs=output, **fields))
+
+    def _of_prompt(self, request_id: str) -> list[Any] | None:
+        """A log-probability of each token of a prompt; what an image's name counts is how often its placeholder is
+        repeated."""
+        request = next(one for one in self.requests if one["request_id"] == request_id)
+        if request["sampling_params_list"][0].get("prompt_logprobs") is None:
+            return None
+        images = iter(request["prompt"].get("multi_modal_data", {}).get("image", ()))
+        tokens: list[int] = []
+        for token in request["prompt"]["prompt_token_ids"]:
+            count = {"one": 1, "two": 2, "three": 3}[next(images)] if token == self.image_token_id else 1
+            tokens += [token] * count
+        return [None, *({token: SimpleNamespace(logprob=-0.1 * token)} for token in tokens[1:])]
 
     def fail(self, request_id: str, *, fatal: bool) -> None:
         self.outputs.put(SimpleNamespace(type="error", request_id=request_id, error="out of memory", fatal=fatal))
@@ -104,6 +120,7 @@ def fake_server() -> type[Any]:
     class FakeServer(OmniServer):
         def start_core(self, arguments: dict[str, Any], deploy: Any) -> Any:
             core = Core()
+            core.image_token_id = self.model_config.processor.config.image_token_id
             known = {tuple(probe.token_ids): probe.wanted for probe in probes(self.model_config.processor)}
             shift = 1 if self.options.get("wrong") else 0
 

@@ -92,6 +92,13 @@ def test_the_tiny_model_is_built_once(tmp_path: Path, recipe: dict[str, Any]) ->
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == written
 
 
+def test_the_tiny_model_can_be_had_as_it_is_made(tmp_path: Path, recipe: dict[str, Any]) -> None:
+    recipe["model"]["tiny"]["warmup_steps"] = 1000
+    folder = main.prepare_model(tmp_path, recipe, warm_up=False)
+    assert (folder / "ready").is_file()
+    assert not (folder / "warmup.json").exists()
+
+
 def test_a_failure_is_explained_in_the_attempts_folder(tmp_path: Path, run_folder: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(run_folder, run)

@@ -12,7 +12,7 @@ import ray
 from omegaconf import OmegaConf, open_dict
 from verl.workers.rollout.replica import RolloutMode
 
-from omnirl.engine.rollout.omni_server import processor_options
+from omnirl.engine.rollout.requests import processor_options
 from omnirl.engine.rollout.vllm_omni import OmniReplica, _server_name
 from omnirl.engine.thinker import media_token_ids
 from tests.engine.omni_core import fake_server

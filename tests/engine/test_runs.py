@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -145,6 +146,36 @@ def test_two_ranks_killed_at_an_epochs_end_and_resumed(cli: Cli, data: Path, tmp
     assert {name.split("/")[2] for name in values[-1] if name.startswith("val-core/toy/")} == {
         *("text", "image", "image_audio", "video")
     }
+
+
+def test_what_two_ranks_saved_goes_on_with_one_as_if_it_had_not_stopped(cli: Cli, data: Path, tmp_path: Path) -> None:
+    # The likeliest token each time, and one answer a prompt: nothing is left to chance but the order of sums.
+    sets = ("rollout.top_k = 1", "hardware.devices_per_node = 2", "train.save_every = 2", "optim.learning_rate = 0.01")
+    alone = ("--", "actor_rollout_ref.rollout.n=1")
+    done = cli(
+        *words(data, "two", *sets, "batch.micro_sequences = 8", steps=4), "--tune", "lora", *alone, timeout_s=RUN_S
+    )
+    through = finished(tmp_path, done, "two", 4)
+
+    runs = tmp_path / "runs"
+    shutil.copytree(runs / "two", runs / "one", symlinks=True)
+    checkpoints = runs / "one" / "checkpoints"
+    shutil.rmtree(checkpoints / "global_step_4")
+    (checkpoints / "latest_checkpointed_iteration.txt").write_text("2")
+    fewer = ("--set", "hardware.devices_per_node = 1")
+    done = cli("train", "toy", "--on", "cpu", "--name", "one", "--resume", *fewer, timeout_s=RUN_S)
+    assert "going on from step 2" in done.stderr
+    values = finished(tmp_path, done, "one", 4)
+    assert (checkpoints / "global_step_4" / "actor" / "model_world_size_1_rank_0.pt").is_file()
+    for step in (2, 3):
+        for name in ("actor/pg_loss", "actor/grad_norm", "critic/score/mean"):
+            assert values[step][name] == pytest.approx(through[step][name], rel=1e-3, abs=1e-5), (step, name)
+
+
+def test_a_rollout_on_a_slot_of_its_own(cli: Cli, data: Path, tmp_path: Path) -> None:
+    sets = ("hardware.devices_per_node = 2", "rollout.devices = 1")
+    values = finished(tmp_path, cli(*words(data, "apart", *sets), timeout_s=RUN_S), "apart", 3)
+    assert [step[FAILED] for step in values] == [0] * 3
 
 
 @pytest.mark.parametrize("merge", ["true", "false"])

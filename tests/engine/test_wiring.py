@@ -48,6 +48,7 @@ def test_the_engines_own_keys(
         "trainer.experiment_name": "mine",
         "trainer.resume_mode": "auto",
         "trainer.max_failed_share": 0.25,
+        "trainer.teacher_shares_devices": False,
         "trainer.logger": ["console", "file"],
         "trainer.total_training_steps": 3,
         "reward.custom_reward_function.name": "compute_score",
@@ -87,3 +88,13 @@ def test_a_file_logger_is_added_once(
         changed = [word for word in words if "trainer.logger=" not in word]
         (tmp_path / "overrides.txt").write_text("\n".join([*changed, f"trainer.logger={asked}", ""]))
         assert list(compose(tmp_path, values, checkpoint, tmp_path).trainer.logger) == expected
+
+
+def test_ray_has_a_slot_for_each_device_of_each_part(config: Any) -> None:
+    from omnirl.engine.wiring import _local_ray
+
+    recipe = {"hardware": {"nodes": 1, "device": "cpu"}}
+    apart = OmegaConf.merge(
+        config, {"actor_rollout_ref": {"hybrid_engine": False, "rollout": {"nnodes": 1, "n_gpus_per_node": 2}}}
+    )
+    assert [_local_ray(found, recipe, Path())["num_gpus"] for found in (config, apart)] == [1, 3]

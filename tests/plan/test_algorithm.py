@@ -46,7 +46,7 @@ def test_dapo_and_its_switches():
 def test_opd(hardware: str, rewards: bool):
     found = told("mmk12", hardware, "opd")
     assert found["teacher"].startswith("`kl` from ")
-    assert found["teacher"].endswith("as a reward of each token")
+    assert found["teacher"].endswith("as a reward of each token, whose ratio is clipped to 0.8-1.2")
     assert bool(found["task rewards"]) == rewards
 
 

@@ -36,6 +36,7 @@ def test_the_arithmetic_of_a_step():
         "micro_sequences": None,
         "max_tokens_per_sequence": 10240,
         "rollout_copies": 2,
+        "teacher_copies": None,
         "steps": None,
         "epochs": 10,
     }
@@ -58,6 +59,8 @@ def test_an_adapter_on_128_experts_a_layer_shows_its_size():
 def test_a_teachers_machines_do_not_train():
     batch = plan(registry.resolve("mmk12", "ascend910c-x16x2"))["batch"]
     assert (batch["devices"], batch["sequences_per_device"], batch["rollout_copies"]) == (16, 128, 8)
+    assert batch["teacher_copies"] == 8
+    assert plan(registry.resolve("mmk12", "ascend910c-x16"))["batch"]["teacher_copies"] is None
 
 
 def test_pairs_of_answers_need_no_rollout():

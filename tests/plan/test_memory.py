@@ -207,6 +207,48 @@ def test_the_cache_of_a_token():
     assert generation.cache_bytes(RELEASED.text, 2, 8) == 48 * 2 * 1 * 128 * 2, "heads are not split"
 
 
+def teaching(*sets, hardware="ascend910c-x16x2"):
+    return plan(registry.resolve("mmk12", hardware, algo="opd", sets=sets))["memory"]
+
+
+def test_a_teacher_takes_no_graphs_and_the_logits_of_a_pass():
+    found = teaching()
+    assert found["components"]["teacher.graphs"] == 0
+    logits = 8192 * RELEASED.text.vocabulary * 6 / generation.GIB
+    assert found["components"]["teacher.logits"] == pytest.approx(logits, abs=1e-5)
+    budget = 0.6 * 64
+    assert found["teacher_peak_gib"] == pytest.approx(budget + logits + 1.6, abs=1e-4)
+    one = 16640 * generation.cache_bytes(RELEASED.text, 2, 2) / generation.GIB
+    cache = found["components"]["teacher.kv_cache"]
+    assert found["teacher_kv_cache_sequences"] == pytest.approx(cache / one, abs=0.05)
+    inference = "distillation.teacher_models.teacher_model.inference"
+    found = teaching(f'verl."{inference}.enforce_eager" = false', f'verl."{inference}.max_num_batched_tokens" = 2048')
+    assert found["components"]["teacher.graphs"] > 0
+    assert found["components"]["teacher.logits"] == pytest.approx(logits / 4, abs=1e-5)
+
+
+def test_a_rollout_on_devices_of_its_own_shares_none_of_its_memory():
+    together, apart = changed(), changed(rollout__devices=2)
+    assert apart.rollout["generate"]["training"] == apart.rollout["sync"]["training"] == 0
+    assert together.rollout["sync"]["training"] > 0
+    assert apart.beside == pytest.approx(generation.CONTEXT_BYTES / generation.GIB)
+    # it does not sleep, so its cache is there while weights come in
+    assert apart.rollout["sync"]["kv_cache"] == apart.rollout["generate"]["kv_cache"] > 0
+    assert together.rollout["sync"]["kv_cache"] == 0
+    # the same shards over half the devices
+    assert apart.actor["step"]["weights"] == pytest.approx(2 * together.actor["step"]["weights"])
+
+
+def test_a_teacher_on_the_devices_that_train_is_beside_both():
+    apart = teaching("algo.teacher.devices = 2", "algo.teacher.tensor_parallel = 2", hardware="h800x4")
+    shared = teaching("algo.teacher.shares_devices = true", hardware="h800x4")
+    teacher = shared["teacher_peak_gib"]
+    assert teacher == pytest.approx(apart["teacher_peak_gib"])
+    assert shared["components"]["rollout.teacher"] == pytest.approx(teacher)
+    assert shared["beside_actor_gib"] == pytest.approx(apart["beside_actor_gib"] + teacher, abs=1e-4)
+    assert apart["fits"] and not shared["fits"]
+
+
 OVERFULL = [
     ("gsm8k", "h800x4", ["hardware.memory_gib = 40.0"]),
     ("gsm8k", "h800x4", ["rollout.memory_fraction = 0.38"]),

@@ -28,6 +28,7 @@ DESCRIPTIVE = {
 ELSEWHERE = {
     *("env", "verl", "requires.verl", "tune.kind", "algo.kind", "algo.kl_loss_coef", "algo.overlong_buffer"),
     "algo.teacher.devices",
+    "rollout.devices",
     *(f"algo.{setting}" for setting in table.OVERLONG.values()),
 }
 

@@ -45,6 +45,46 @@ def test_a_teacher_on_devices_of_a_shared_machine():
     assert found["shards"] == recipe.devices == 2
 
 
+def test_a_teacher_on_the_devices_that_train():
+    recipe = registry.resolve("mmk12", "h800x4", algo="opd", sets=["algo.teacher.shares_devices = true"]).recipe
+    copies = [[0, 1], [2, 3]]
+    assert placement(recipe)["nodes"] == [
+        {"node": 0, "role": "train and generate", "devices": 4, "copies": copies},
+        {"node": 0, "role": "teach", "devices": 4, "copies": copies},
+    ]
+    assert placement(recipe)["shards"] == recipe.devices == 4
+
+
+def test_a_rollout_on_devices_of_its_own():
+    document = plan(registry.resolve("gsm8k", "h800x4", sets=["rollout.devices = 2", "rollout.tensor_parallel = 1"]))
+    assert document["placement"]["nodes"] == [
+        {"node": 0, "role": "train", "devices": 2, "copies": []},
+        {"node": 0, "role": "generate", "devices": 2, "copies": [[2], [3]]},
+    ]
+    assert document["placement"]["shards"] == document["batch"]["devices"] == 2
+    assert document["batch"]["rollout_copies"] == 2
+    rollout = "actor_rollout_ref.rollout"
+    told = document["overrides"]
+    assert {key: told[key] for key in told if key.rpartition(".")[2] in ("nnodes", "n_gpus_per_node", "backend")} == {
+        "trainer.nnodes": 1,
+        "trainer.n_gpus_per_node": 2,
+        f"{rollout}.nnodes": 1,
+        f"{rollout}.n_gpus_per_node": 2,
+        f"{rollout}.checkpoint_engine.backend": "omnirl",
+    }
+    assert told["actor_rollout_ref.hybrid_engine"] is False
+
+
+def test_a_rollout_and_a_teacher_each_on_devices_of_their_own():
+    sets = ["algo.teacher.devices = 1", "algo.teacher.tensor_parallel = 1", "rollout.devices = 2"]
+    recipe = registry.resolve("mmk12", "h800x4", algo="opd", sets=sets).recipe
+    assert [(part["role"], part["devices"], part["copies"]) for part in placement(recipe)["nodes"]] == [
+        ("train", 1, []),
+        ("generate", 2, [[1, 2]]),
+        ("teach", 1, [[3]]),
+    ]
+
+
 def test_training_from_given_answers_generates_nothing():
     recipe = registry.resolve("omni-preference", "h800x4").recipe
     assert placement(recipe)["nodes"] == [{"node": 0, "role": "train", "devices": 4, "copies": []}]

@@ -45,8 +45,22 @@ CASES = [
     ),
     (GPU, ["algo.clip_low = 0.2", "algo.clip_high = 0.28"], "clip-for-tokens", "algo.clip_high", "0.2 / 0.28", "3e-4"),
     (GPU, ["rollout.tensor_parallel = 3"], "tensor-parallel", "rollout.tensor_parallel", "copies of 3", "= 2` or `4`"),
+    (GPU, ["rollout.devices = 3"], "tensor-parallel", "rollout.tensor_parallel", "3 devices in a node", "= 1`"),
+    (GPU, ["rollout.devices = 4"], "rollout-needs-devices", "rollout.devices", "4 of 4 devices", "devices = 3`"),
+    (CPU, ["rollout.devices = 1"], "rollout-needs-devices", "rollout.devices", "1 of 1", "hardware with 2 devices"),
+    (GPU, ["rollout.devices = 2", "tune.merge = false"], "adapter-from-apart", "rollout.devices", "whole", "= true"),
+    (VIDEO, ["rollout.devices = 8"], "apart-on-npus", "rollout.devices", "not between NPUs", "leave out"),
+    (PAIRS, ["rollout.devices = 1"], "nothing-to-generate", "rollout.devices", "without a rollout", "leave out"),
     (GPU, ["rollout.prompt_tokens = 1024"], "prompt-cut", "rollout.prompt_tokens", "1024", "2048"),
     (GPU, ['rollout.engine = "hf"'], "engine-for-cpu", "rollout.engine", "on a CPU only", "vllm_omni"),
+    (
+        GPU,
+        ['rollout.engine = "vllm"', "tune.merge = false"],
+        "adapter-for-omni",
+        "tune.merge",
+        "no adapter",
+        'tune.merge = true` or `rollout.engine = "vllm_omni"`',
+    ),
     (CPU, ['rollout.engine = "vllm"'], "engine-for-gpu", "rollout.engine", "accelerator", "hf"),
     (CPU, ['actor.strategy = "fsdp"'], "not-on-cpu", "actor.strategy", "fsdp", "fsdp2"),
     (CPU, ["actor.param_offload = true"], "not-on-cpu", "actor.param_offload", "host memory", "false"),
@@ -272,6 +286,15 @@ def test_a_teacher_on_one_machine():
     odd = broken("mmk12", "h800x4", algo="opd", sets=["algo.teacher.devices = 1"])
     assert "the teacher cannot be split 2 ways on 1 devices" in odd["teacher-tensor-parallel"].message
     assert "3 devices in a node cannot be split into copies of 2" in odd["tensor-parallel"].message
+
+
+def test_a_teacher_on_the_devices_that_train():
+    shares = "algo.teacher.shares_devices = true"
+    assert broken("mmk12", "h800x4", algo="opd", sets=[shares]).keys() == {"teacher-is-student"}
+    both = broken("mmk12", "h800x4", algo="opd", sets=[shares, "algo.teacher.devices = 2"])
+    assert both["teacher-devices"].message == "a teacher on the devices that train has none of its own, not 2"
+    apart = broken("mmk12", "ascend910c-x16x2", sets=[shares])["teacher-needs-nodes"]
+    assert apart.message == "with `algo.teacher.shares_devices` the teacher is on all of the 2 machines, not on 1"
 
 
 def test_a_switch_that_does_nothing():

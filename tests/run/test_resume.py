@@ -28,12 +28,20 @@ def test_more_steps_are_allowed_and_named(document: dict) -> None:
 
 
 def test_what_makes_it_another_run_is_refused_with_every_difference(document: dict) -> None:
-    sets = ["batch.group_size = 2", "hardware.devices_per_node = 2", "train.steps = 9", 'verl."data.seed" = 7']
+    sets = ["batch.group_size = 2", "hardware.memory_gib = 2.0", "train.steps = 9", 'verl."data.seed" = 7']
     wanted = resume.recorded_recipe(document, sets).recipe.model_dump(mode="json")
     with pytest.raises(InvalidInput, match="made with other settings") as caught:
         resume.require_allowed(resume.differences(document["values"], wanted), run="x")
     keys = {problem.key for problem in caught.value.problems}
-    assert keys == {"batch.group_size", "hardware.devices_per_node", "verl.data.seed"}
+    assert keys == {"batch.group_size", "hardware.memory_gib", "verl.data.seed"}
+
+
+def test_a_run_may_go_on_with_other_devices(document: dict) -> None:
+    sets = ["hardware.devices_per_node = 2", "rollout.devices = 1", "rollout.tensor_parallel = 1"]
+    wanted = resume.recorded_recipe(document, sets).recipe.model_dump(mode="json")
+    found = resume.differences(document["values"], wanted)
+    assert {difference.key for difference in found} == {"hardware.devices_per_node", "rollout.devices"}
+    resume.require_allowed(found, run="x")
 
 
 def test_another_kind_is_a_difference(document: dict) -> None:

@@ -45,19 +45,19 @@ class Cache:
             if stale >= _FEWEST_STALE and stale > len(self._entries):
                 self._compact()
 
-    def get(self, kind: str, path: Path, size_bytes: int, mtime_ns: int) -> Verdict | None:
+    def get(self, kind: str, path: str, size_bytes: int, mtime_ns: int) -> Verdict | None:
         """The verdict on this state of the file, if there is one."""
-        entry = self._entries.get((kind, str(path)))
+        entry = self._entries.get((kind, path))
         if entry is None or entry[:2] != (size_bytes, mtime_ns):
             return None
         return Verdict(entry[2], entry[3])
 
-    def put(self, kind: str, path: Path, size_bytes: int, mtime_ns: int, verdict: Verdict) -> None:
+    def put(self, kind: str, path: str, size_bytes: int, mtime_ns: int, verdict: Verdict) -> None:
         """Keep a verdict; raises EnvironmentLacks when the disk refuses."""
         entry = (size_bytes, mtime_ns, verdict.reason, dict(verdict.facts))
         with self._lock, disk_faults(self._path):
-            self._entries[kind, str(path)] = entry
-            self._file.write(_line((kind, str(path)), entry))
+            self._entries[kind, path] = entry
+            self._file.write(_line((kind, path), entry))
 
     def close(self) -> None:
         self._file.close()

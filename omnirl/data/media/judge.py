@@ -6,6 +6,7 @@ import importlib.util
 import os
 import stat
 import threading
+from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -60,6 +61,7 @@ class Judge:
         self._threads = ThreadPoolExecutor(workers or len(os.sched_getaffinity(0)), thread_name_prefix="media")
         self._change = threading.Condition()
         self._answers: dict[tuple[Kind, str], Future[Verdict] | Verdict] = {}
+        self._found: dict[str, tuple[int, int]] = {}
         self._inline_bytes = 0
         self._probed = 0
         self._closed = False
@@ -68,6 +70,11 @@ class Judge:
     def probed(self) -> int:
         """How many media were opened and decoded, inline pictures included; answers from the cache do not count."""
         return self._probed
+
+    @property
+    def found(self) -> Mapping[str, tuple[int, int]]:
+        """Bytes and modification time (ns) of each file, by its path, as they were when it was asked about."""
+        return self._found
 
     @property
     def workers(self) -> Workers | None:
@@ -100,25 +107,28 @@ class Judge:
         Raises:
             EnvironmentLacks: what is needed to look at this kind is not installed.
         """
-        answer = self.answer(kind, content)
+        answer = self.answer(kind, content if isinstance(content, bytes) else str(content))
         if isinstance(answer, Future):
             return answer
         known: Future[Verdict] = Future()
         known.set_result(answer)
         return known
 
-    def answer(self, kind: Kind, content: Path | bytes) -> Verdict | Future[Verdict]:
+    def answer(self, kind: Kind, content: str | bytes) -> Verdict | Future[Verdict]:
         """As `ask`, but a verdict that needs no look inside is returned as it is."""
         if isinstance(content, bytes):
             return self._ask_inline(content)
-        key = (kind, str(content if content.is_absolute() else content.absolute()))
+        key = (kind, content if content[:1] == "/" else str(Path(content).absolute()))
+        answer = self._answers.get(key) or self._answer_at_sight(key)
+        if answer is not None:
+            return answer
         with self._change:
             answer = self._answers.get(key)
             if answer is not None:
                 return answer
-            answer = self._answers[key] = self._ask_file(kind, content)
-        if isinstance(answer, Future):
-            answer.add_done_callback(lambda done: self._keep(key, done))
+            self._prepare(kind)
+            answer = self._answers[key] = self._threads.submit(self._look, *key, *self._found[key[1]])
+        answer.add_done_callback(lambda done: self._keep(key, done))
         return answer
 
     def _ask_inline(self, data: bytes) -> Verdict | Future[Verdict]:
@@ -143,28 +153,33 @@ class Judge:
                 self._probed += 1
                 self._change.notify_all()
 
-    def _ask_file(self, kind: Kind, path: Path) -> Verdict | Future[Verdict]:
-        noun = _NOUN[kind]
+    def _answer_at_sight(self, key: tuple[Kind, str]) -> Verdict | None:
+        """What can be said of a file unopened; None for what must be looked at."""
+        kind, path = key
         try:
-            found = path.stat()
+            found = os.stat(path)  # noqa: PTH116 -- making a Path takes longer than the look
         except (OSError, ValueError):
-            return Verdict(f"missing_{noun}", {})
-        if not stat.S_ISREG(found.st_mode):
-            return Verdict("not_a_file", {})
-        if not found.st_size:
-            return Verdict(f"empty_{noun}", {})
-        if not self._verify:
-            return Verdict("", {"size_bytes": found.st_size})
-        cached = self._cache.get(kind, path, found.st_size, found.st_mtime_ns) if self._cache is not None else None
-        if cached is not None:
-            return cached
-        self._prepare(kind)
-        return self._threads.submit(self._look, kind, path, found.st_size, found.st_mtime_ns)
+            verdict = Verdict(f"missing_{_NOUN[kind]}", {})
+        else:
+            size_bytes, mtime_ns = self._found[path] = found.st_size, found.st_mtime_ns
+            if not stat.S_ISREG(found.st_mode):
+                verdict = Verdict("not_a_file", {})
+            elif not size_bytes:
+                verdict = Verdict(f"empty_{_NOUN[kind]}", {})
+            elif not self._verify:
+                verdict = Verdict("", {"size_bytes": size_bytes})
+            else:
+                cached = None if self._cache is None else self._cache.get(kind, path, size_bytes, mtime_ns)
+                if cached is None:
+                    return None
+                verdict = cached
+        self._answers[key] = verdict
+        return verdict
 
-    def _look(self, kind: Kind, path: Path, size_bytes: int, mtime_ns: int) -> Verdict:
+    def _look(self, kind: Kind, path: str, size_bytes: int, mtime_ns: int) -> Verdict:
         from omnirl.data.media.images import look
 
-        verdict = look(path) if kind == "image" else self._look_at_media(kind, path, size_bytes)
+        verdict = look(Path(path)) if kind == "image" else self._look_at_media(kind, Path(path), size_bytes)
         if self._closed:
             # What was killed says nothing about the file.
             raise CancelledError

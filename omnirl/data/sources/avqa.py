@@ -23,7 +23,9 @@ SYSTEM = (
 _FOLDER = "AVQA_R1"
 _SOLUTION = re.compile(rf"<answer>\s*([{choices.LETTERS}])\s*</answer>", re.IGNORECASE)
 _ENCODER = json.JSONEncoder(ensure_ascii=False)
+_MARKS = PLACEHOLDERS["images"] + PLACEHOLDERS["audios"]
 _DETAILS = ("problem_id", "problem_type", "data_source")
+_WRITTEN = "{" + ", ".join(f'"{name}": %s' for name in _DETAILS) + "}"
 
 
 def splits(input: Path | None, output: Path, options: Options) -> Splits:
@@ -76,21 +78,23 @@ def convert(record: Any, folder: Folder, split: str, index: int, where: str) -> 
         return Drop("invalid_solution", where)
     if choices.is_ambiguous(options, letter, fold_case=True):
         return Drop("ambiguous_options", where)
-    if any(mark in said for mark in PLACEHOLDERS.values()):
+    if "<" in said and any(mark in said for mark in PLACEHOLDERS.values()):
         return Drop("media_placeholder", where)
     details = _details(record)
     if isinstance(details, str):
         return Drop(details, where)
-    image, audio = (_medium(record.get("path"), kind, folder) for kind in ("image", "audio"))
-    if isinstance(image, str):
-        return Drop(image, where)
-    if isinstance(audio, str):
-        return Drop(audio, where)
+    names = record.get("path")
+    image, reason = _medium(names, "image", folder)
+    if reason:
+        return Drop(reason, where)
+    audio, reason = _medium(names, "audio", folder)
+    if reason:
+        return Drop(reason, where)
     listed = choices.listed(options)
     return Sample(
         data_source="avqa_r1_6k",
         system=SYSTEM,
-        prompt="\n".join((f"{PLACEHOLDERS['images']}{PLACEHOLDERS['audios']}{problem}", "Options:", *listed)),
+        prompt="\n".join((f"{_MARKS}{problem}", "Options:", *listed)),
         ground_truth=f"<answer>{letter}</answer>",
         ability="audio_visual_qa",
         split=split,
@@ -100,7 +104,7 @@ def convert(record: Any, folder: Folder, split: str, index: int, where: str) -> 
         question=problem,
         answer=options[letter],
         options=listed,
-        details=_ENCODER.encode(details),
+        details=_WRITTEN % tuple(map(_ENCODER.encode, details.values())),
         images=(Image(path=image),),
         audios=(audio,),
         tally=letter,
@@ -141,6 +145,7 @@ def _details(record: dict[Any, Any]) -> dict[str, str] | str:
     return details
 
 
-def _medium(names: Any, kind: str, folder: Folder) -> Path | str:
+def _medium(names: Any, kind: str, folder: Folder) -> tuple[str, str]:
+    """The path of a medium and no reason, or none and the reason."""
     name = names.get(kind) if isinstance(names, dict) else None
-    return f"missing_{kind}" if name is None or name == "" else folder.resolve(name)
+    return ("", f"missing_{kind}") if name is None or name == "" else folder.locate(name)

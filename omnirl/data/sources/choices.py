@@ -23,9 +23,11 @@ _FOLLOWERS = {
 def read_option(text: str) -> tuple[str, str] | None:
     """The upper-case letter of one option and what it says; None when there is no letter, or nothing behind it."""
     match = _OPTION.fullmatch(text.strip())
-    if match is None or not match[3].strip():
+    if match is None:
         return None
-    return (match[1] or match[2]).upper(), match[3].strip()
+    bracketed, bare, said = match.groups()
+    said = said.strip()
+    return ((bracketed or bare).upper(), said) if said else None
 
 
 def find_options(text: str) -> dict[str, str]:
@@ -48,17 +50,18 @@ def find_options(text: str) -> dict[str, str]:
 def is_ambiguous(options: Mapping[str, str], letter: str, *, fold_case: bool) -> bool:
     """Whether another option says what the one with `letter` says; white space does not count."""
 
-    def said(text: str) -> str:
-        text = " ".join(text.split())
-        return text.casefold() if fold_case else text
-
-    right = said(options[letter])
-    return bool(right) and any(said(text) == right for other, text in options.items() if other != letter)
+    said = [" ".join(text.split()) for text in options.values()]
+    if fold_case:
+        said = [text.casefold() for text in said]
+    if len(set(said)) == len(said):
+        return False
+    right = said[list(options).index(letter)]
+    return bool(right) and said.count(right) > 1
 
 
 def listed(options: Mapping[str, str]) -> tuple[str, ...]:
     """The options as texts that keep their letters, `A. cat`."""
-    return tuple(f"{letter}. {text}" for letter, text in options.items())
+    return tuple([f"{letter}. {text}" for letter, text in options.items()])
 
 
 def _split(letter: str, said: str, begun: set[str]) -> list[tuple[str, str]]:

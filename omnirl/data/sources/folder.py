@@ -10,6 +10,9 @@ from pathlib import Path
 from omnirl.errors import InvalidInput
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_PLAIN = re.compile(r"\w[\w. -]{0,59}", re.ASCII)
+"""A file's name in which nothing has to be looked at."""
+_PLAIN_BYTES = 60
 _MAX_PART_BYTES = 255
 _MAX_PATH_BYTES = 4095
 _MAX_CACHED = 1 << 16
@@ -43,32 +46,58 @@ class Folder:
         self._real_root = os.path.realpath(self.root)
         self._real_parents: dict[str, str] = {}
         self._links: dict[str, Container[str]] = {}
+        self._known: dict[str, Container[str]] = {}
+        """The links of each folder inside whose name is spellable, by that name."""
 
     def resolve(self, name: object) -> Path | str:
-        """The absolute path of `name`, or the reason why it has none; whether the file exists is not looked at.
+        """As `locate`: the path, or the reason."""
+        path, reason = self.locate(name)
+        return reason or Path(path)
+
+    def locate(self, name: object) -> tuple[str, str]:
+        """The absolute path of `name` and no reason, or none and the reason; whether the file exists is not looked at.
 
         Reasons: `invalid_path` (no text, nothing but white space, NUL, half a surrogate pair, a backslash, longer than
         a path can be), `remote_path` (`SCHEME://`, `file://` too), `absolute_path`, and `outside_folder` (`..` or a
         link that leads out).
         """
-        if not isinstance(name, str) or not name.strip() or "\0" in name:
-            return "invalid_path"
+        if not isinstance(name, str):
+            return "", "invalid_path"
+        parent, slash, last = name.rpartition("/")
+        links = self._known.get(parent + slash)
+        if links is not None and last not in links and _PLAIN.fullmatch(last):
+            return f"{self._text}/{name}", ""
+        if not name.strip() or "\0" in name:
+            return "", "invalid_path"
         if _SCHEME.match(name):
-            return "remote_path"
+            return "", "remote_path"
         if not self._is_spellable(name):
-            return "invalid_path"
+            return "", "invalid_path"
         if name[0] == "/":
-            return "absolute_path"
+            return "", "absolute_path"
         path = f"{self._text}/{name}"
-        parent, _, last = name.rpartition("/")
         goes_up = ".." in name and ".." in name.split("/")
         if not self._allow_outside:
             real = self._real_parent(parent)
             if not self._is_inside(real):
-                return "outside_folder"
+                return "", "outside_folder"
             if (last == ".." or last in self._links_in(real)) and not self._is_inside(os.path.realpath(path)):
-                return "outside_folder"
-        return Path(os.path.realpath(path) if goes_up else path)
+                return "", "outside_folder"
+        if goes_up:
+            return os.path.realpath(path), ""
+        self._remember(parent, slash)
+        return str(Path(path)), ""
+
+    def _remember(self, parent: str, slash: str) -> None:
+        """Keep the links of a folder inside, unless it does not exist or its name has a part to be left out."""
+        links = () if self._allow_outside else self._links.get(self._real_parents[parent])
+        path = f"{self._text}/{parent}"
+        if links is None or (parent and str(Path(path)) != path):
+            return
+        if len(os.fsencode(path)) + 1 + _PLAIN_BYTES <= _MAX_PATH_BYTES:
+            if len(self._known) >= _MAX_CACHED:
+                self._known.clear()
+            self._known[parent + slash] = links
 
     def _is_spellable(self, name: str) -> bool:
         if "\\" in name:

@@ -93,8 +93,10 @@ def as_text(value: object) -> str | None:
     None when that is no text that can be stored: half a surrogate pair, NUL, nested too deeply, a number too long.
     """
     if not isinstance(value, str):
+        if value is None:
+            return ""
         try:
-            value = "" if value is None else _ENCODER.encode(value)
+            value = str(value) if type(value) is int else _ENCODER.encode(value)
         except (TypeError, ValueError, RecursionError):
             return None
     return value if is_clean(value) else None
@@ -122,10 +124,11 @@ def _recoding(path: Path, encoding: str) -> str:
 def _lines(path: Path, file: BinaryIO, line: bytes) -> Records:
     """The values of `line` and of those after it in `file`."""
     encoding = Encoding(path)
+    name = path.name
     number = 0
     while line:
         number += 1
-        where = f"{path.name}:{number}"
+        where = f"{name}:{number}"
         if len(line) > MAX_RECORD_BYTES:
             while line and not line.endswith(b"\n"):
                 line = file.readline(MAX_RECORD_BYTES)
@@ -154,10 +157,11 @@ def _parse(line: bytes, where: str, encoding: Encoding) -> Any:
 def _elements(path: Path, text: _Text) -> Records:
     """The elements of an array whose `[` has been read."""
     encoding = Encoding(path)
+    name = path.name
     number = 0
     mark = text.next_mark()
     while mark and mark != "]":
-        where = f"{path.name}:record {number}"
+        where = f"{name}:record {number}"
         yield where, text.value(where, encoding)
         mark = text.next_mark()
         if mark == ",":

@@ -222,7 +222,7 @@ def _exchanged(media: Path, seed: int, count: int) -> Iterator[Sample | Drop]:
 
 
 def _relabelled(
-    row: Sample, label: str, images: tuple[Image, ...], audios: tuple[Path, ...], videos: tuple[Video, ...]
+    row: Sample, label: str, images: tuple[Image, ...], audios: tuple[Path | str, ...], videos: tuple[Video, ...]
 ) -> Sample:
     return replace(
         row,

@@ -59,9 +59,7 @@ def engine_arguments(
     Raises:
         ValueError: an option that is decided here.
     """
-    wrong = sorted(_FIXED & options.keys())
-    if wrong:
-        raise ValueError(f"`rollout.options` cannot set `{wrong[0]}`")
+    refuse_fixed(options)
     arguments: dict[str, Any] = {
         "dtype": rollout.dtype,
         "load_format": rollout.load_format,
@@ -89,6 +87,17 @@ def engine_arguments(
     if lora_rank > 0:
         arguments |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": lora_ceiling(lora_rank)}
     return arguments | {key: value for key, value in options.items() if key not in OWN_OPTIONS and value is not None}
+
+
+def refuse_fixed(options: Mapping[str, Any]) -> None:
+    """Let no option through that is decided here.
+
+    Raises:
+        ValueError: with one that is.
+    """
+    wrong = sorted(_FIXED & options.keys())
+    if wrong:
+        raise ValueError(f"`rollout.options` cannot set `{wrong[0]}`")
 
 
 def lora_ceiling(rank: int) -> int:

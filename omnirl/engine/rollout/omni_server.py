@@ -6,23 +6,22 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from verl.workers.rollout.replica import RolloutMode, TokenOutput
 
-from omnirl.engine.media import sampled_fps
-from omnirl.engine.rollout.calls import EngineFailure
+from omnirl.engine.distill.told import of_prompt
+from omnirl.engine.rollout import positions
 from omnirl.engine.rollout.deploy import engine_arguments, write_deploy
 from omnirl.engine.rollout.names import collapse_media, transfer_key
 from omnirl.engine.rollout.omni_engine import OmniEngine
-from omnirl.engine.rollout.positions import differing, probes
+from omnirl.engine.rollout.requests import context_tokens, placeholders, processor_options, sampling_fields
 from omnirl.engine.thinker import media_token_ids, thinker_config
 
 WORKER_EXTENSION = "omnirl.engine.rollout.worker.OmniWorkerExtension"
-_LEAST_CONTEXT = 4096
-"""Tokens of the engine's context at least: its start tries media of the longest kind, whatever the prompts hold."""
 _NAMED = {"image_data": "image", "video_data": "video", "audio_data": "audio"}
 
 
@@ -50,7 +49,7 @@ class OmniServer:
         self.devices = len(visible_devices.split(","))
         self.options = dict(self.config.engine_kwargs.get("vllm_omni") or {})
         self.banned = media_token_ids(self.model_config.hf_config)
-        self.placeholders = _placeholders(self.model_config.hf_config)
+        self.placeholders = placeholders(self.model_config.hf_config)
         self.global_steps: int | None = None
         self.engine: OmniEngine | None = None
         self._open = asyncio.Event()
@@ -65,10 +64,7 @@ class OmniServer:
         Raises:
             EngineFailure: it does not start, or gives media other positions than the trainer.
         """
-        if self.config.max_model_len is None:
-            text = thinker_config(self.model_config.hf_config).text_config
-            room = self.config.prompt_length + self.config.response_length
-            self.config.max_model_len = min(int(text.max_position_embeddings), max(room, _LEAST_CONTEXT))
+        self.config.max_model_len = context_tokens(self.config, self.model_config)
         lora = self.model_config.lora_rank if self.lora_as_adapter else 0
         arguments = engine_arguments(
             self.config,
@@ -85,7 +81,8 @@ class OmniServer:
             update_timeout_s=float(self.options.get("update_timeout_s", 1800)),
         )
         await self.engine.worker_call("monkey_patch_model", vocab_size=self._vocabulary(), banned_token_ids=self.banned)
-        await self._check_positions()
+        ask = partial(self.engine.worker_call, "media_positions")
+        await positions.compare(self.model_config.processor, ask)
         return f"vllm_omni://{ray.util.get_node_ip_address()}/{self.replica_rank}"
 
     def start_core(self, arguments: dict[str, Any], deploy: Path) -> Any:
@@ -105,16 +102,6 @@ class OmniServer:
             deploy_config=str(deploy),
             **arguments,
         )
-
-    async def _check_positions(self) -> None:
-        assert self.engine is not None
-        wrong = []
-        for probe in probes(self.model_config.processor):
-            found = (await self.engine.worker_call("media_positions", probe.token_ids, probe.media))[0]
-            if count := differing(probe, found):
-                wrong.append(f"{probe.name} ({count} of {len(probe.token_ids)} tokens)")
-        if wrong:
-            raise EngineFailure(f"the rollout engine gives media other positions than the trainer: {', '.join(wrong)}")
 
     def _vocabulary(self) -> int:
         """All tokens of the model's: those past the tokenizer's are in the trainer's distribution too."""
@@ -141,6 +128,8 @@ class OmniServer:
     ) -> TokenOutput:
         """Answer one prompt; see verl's `LLMServerClient.generate` for the arguments.
 
+        With `prompt_logprobs` 0 in `sampling_params` the answer tells how likely the prompt's own tokens are.
+
         Raises:
             ValueError: a prompt without room for an answer.
             EngineFailure: from the engine.
@@ -150,7 +139,7 @@ class OmniServer:
                 return self._aborted()
             await self._open.wait()
         assert self.engine is not None
-        fields = self._sampling(dict(sampling_params), len(prompt_ids))
+        fields = sampling_fields(self.config, sampling_params, len(prompt_ids))
         media = {"image_data": image_data, "video_data": video_data, "audio_data": audio_data}
         prompt: dict[str, Any] = {"prompt_token_ids": collapse_media(prompt_ids, self.placeholders)}
         given = {_NAMED[name]: list(items) for name, items in media.items() if items}
@@ -163,6 +152,9 @@ class OmniServer:
         )
         if output is None or not output.outputs:
             return self._aborted()
+        if fields.get("prompt_logprobs") is not None:
+            told = of_prompt(prompt_ids, output.prompt_logprobs)
+            return TokenOutput(token_ids=[], extra_fields={"global_steps": self.global_steps, **told})
         answer = output.outputs[0]
         tokens = list(answer.token_ids)
         log_probs = None
@@ -177,22 +169,6 @@ class OmniServer:
                 "num_cached_tokens": getattr(output, "num_cached_tokens", None),
             },
         )
-
-    def _sampling(self, wanted: dict[str, Any], prompt_tokens: int) -> dict[str, Any]:
-        """verl's sampling parameters as fields of vLLM's, with the room for the answer."""
-        room = self.config.max_model_len - prompt_tokens
-        if room < 1:
-            raise ValueError(f"a prompt of {prompt_tokens} tokens leaves no room in {self.config.max_model_len}")
-        limits = [wanted.pop(name, None) for name in ("max_tokens", "max_new_tokens")]
-        budget = self.config.prompt_length + self.config.response_length - prompt_tokens
-        limit = next((limit for limit in limits if limit), min(self.config.response_length, budget))
-        fields = {"repetition_penalty": self.config.repetition_penalty, "ignore_eos": self.config.ignore_eos}
-        return {
-            **fields,
-            **wanted,
-            "logprobs": 0 if wanted.get("logprobs") else None,
-            "max_tokens": max(1, min(limit, room)),
-        }
 
     def make_sampling(self, fields: dict[str, Any]) -> Any:
         from vllm import SamplingParams
@@ -292,23 +268,3 @@ class OmniServer:
     async def stop_profile(self) -> None:
         assert self.engine is not None
         await self.engine.profile(False)
-
-
-def _placeholders(config: Any) -> frozenset[int]:
-    thinker = thinker_config(config)
-    return frozenset(getattr(thinker, f"{kind}_token_id") for kind in ("image", "video", "audio"))
-
-
-def processor_options(given: dict[str, Any] | None, videos: Sequence[Any] | None) -> dict[str, Any]:
-    """The processor's arguments for one prompt: frames are taken as the trainer's side decoded them.
-
-    Raises:
-        ValueError: videos of one prompt that were sampled at different rates; the processor takes one.
-    """
-    options = dict(given or {})
-    if videos:
-        rates = sorted({sampled_fps(metadata) for _, metadata in videos})
-        if len(rates) > 1:
-            raise ValueError(f"the rollout engine takes videos of one rate in a prompt, not {rates}")
-        options["videos_kwargs"] = {"fps": rates[0], "do_sample_frames": False, "do_resize": False}
-    return options

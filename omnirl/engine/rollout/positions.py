@@ -6,10 +6,13 @@ question is asked at every start, instead of trusting a version.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from omnirl.engine.rollout.calls import EngineFailure
 
 SECONDS_PER_PATCH = 1.0
 
@@ -96,3 +99,21 @@ def differing(probe: Probe, found: list[list[int]]) -> int:
         return len(probe.token_ids)
     columns = zip(zip(*probe.wanted, strict=True), zip(*found, strict=True), strict=True)
     return sum(wanted != given for wanted, given in columns)
+
+
+async def compare(processor: Any, ask: Callable[[list[int], list[dict[str, Any]]], Awaitable[list[Any]]]) -> None:
+    """Let an engine pass that gives media the trainer's positions.
+
+    Args:
+        ask: calls `media_positions` of every worker.
+
+    Raises:
+        EngineFailure: it does not, for the media named.
+    """
+    wrong = []
+    for probe in probes(processor):
+        found = (await ask(probe.token_ids, probe.media))[0]
+        if count := differing(probe, found):
+            wrong.append(f"{probe.name} ({count} of {len(probe.token_ids)} tokens)")
+    if wrong:
+        raise EngineFailure(f"the rollout engine gives media other positions than the trainer: {', '.join(wrong)}")

@@ -12,6 +12,7 @@ import torch
 from verl.workers.rollout.replica import TokenOutput
 
 from omnirl.engine.cache import content_key
+from omnirl.engine.distill.told import told
 from omnirl.engine.rollout.sampling import Answer, Prompt, Sampler, Sampling
 from omnirl.engine.rollout.weights import load_adapter, load_weights
 from omnirl.engine.thinker import Thinker, media_token_ids, thinker_config
@@ -124,11 +125,8 @@ class HFServer:
         self._requests.put_nowait(request)
         answer = await request.answer
         if scoring:
-            told = {
-                "prompt_ids": [[token] for token in (*prompt_ids[1:], 0)],
-                "prompt_logprobs": [[value] for value in (*answer, 0.0)],
-            }
-            return TokenOutput(token_ids=[], extra_fields={"global_steps": self.global_steps, **told})
+            fields = {"global_steps": self.global_steps, **told(prompt_ids, answer)}
+            return TokenOutput(token_ids=[], extra_fields=fields)
         return TokenOutput(
             token_ids=answer.token_ids,
             log_probs=answer.log_probs if sampling_params.get("logprobs") else None,

@@ -10,15 +10,19 @@ from typing import Any
 import ray
 import torch
 import zmq
+from omegaconf import OmegaConf
 from verl.plugin.platform import get_platform
-from verl.utils.device import get_resource_name, is_support_ipc
+from verl.single_controller.ray import RayResourcePool
+from verl.utils.device import get_device_name, get_resource_name, is_support_ipc
 from verl.workers.rollout.base import BaseRollout
-from verl.workers.rollout.replica import RolloutReplica
+from verl.workers.rollout.replica import RolloutMode, RolloutReplica
 
+from omnirl.engine.rollout import seats
 from omnirl.engine.rollout.calls import EngineFailure
 from omnirl.engine.rollout.names import transfer_key
 from omnirl.engine.rollout.omni_server import OmniServer
 
+_MODEL_CONFIG = "omnirl.engine.processor.OmniModelConfig"
 REPLY_S = 300.0
 """Longest wait of a trainer for its rollout worker to take a bucket of weights."""
 
@@ -32,10 +36,25 @@ class OmniReplica(RolloutReplica):
 
     server: type[OmniServer] = OmniServer
 
+    async def init_colocated(self, resource_pool: RayResourcePool) -> None:
+        """Start a server that stands by itself, such as a teacher's: its weights come from its checkpoint alone.
+
+        verl would start a worker with torch for each device, to hand over weights that never come.
+        """
+        self.rollout_mode = RolloutMode.COLOCATED
+        self.resource_pool = resource_pool
+        if self.is_teacher_model:
+            # verl tells nothing of a teacher but its path
+            self.model_config = OmegaConf.merge(self.model_config, {"_target_": _MODEL_CONFIG})
+        self.workers = _seats(resource_pool)
+        await self.launch_servers()
+
     async def launch_servers(self) -> None:
         if self.nnodes > 1:
             raise ValueError(f"a copy of the rollout engine stays on one machine, and {self.world_size} devices do not")
-        places = await asyncio.gather(*[worker.__ray_call__.remote(_place) for worker in self.workers])
+        places = await asyncio.gather(
+            *[worker.__ray_call__.remote(seats.place, get_resource_name()) for worker in self.workers]
+        )
         suffix = "_teacher" * self.is_teacher_model + "_reward" * self.is_reward_model + self.name_suffix
         environment = {**dict.fromkeys(get_platform().ray_noset_envvars(), "1"), **get_platform().rollout_env_vars()}
         server = (
@@ -62,10 +81,15 @@ class OmniReplica(RolloutReplica):
         self._server_address = await server.launch.remote()
 
 
-def _place(_: Any) -> tuple[str, str]:
-    """A worker's node and device."""
-    context = ray.get_runtime_context()
-    return context.get_node_id(), str(context.get_accelerator_ids()[get_resource_name()][0])
+def _seats(pool: RayResourcePool) -> list[Any]:
+    """An actor on each device of a pool, or of a part of one."""
+    first = getattr(pool, "start_bundle_index", 0)
+    return seats.take(
+        pool.get_placement_groups(device_name=get_device_name()),
+        range(first, first + pool.world_size),
+        per_node=pool.store[0],
+        share=get_platform().ray_resource_options(1 / pool.max_colocate_count),
+    )
 
 
 class OmniAdapter(BaseRollout):
@@ -109,7 +133,7 @@ class OmniAdapter(BaseRollout):
             EngineFailure: the rollout worker did not take them.
         """
         if wire_format != "named_tensors":
-            raise ValueError(f"the vllm_omni rollout takes named tensors, not `{wire_format}`")
+            raise ValueError(f"the {self.config.name} rollout takes named tensors, not `{wire_format}`")
         server = await self._server() if self.is_leader else None
         receiving = None
         if server is not None:
@@ -130,6 +154,13 @@ class OmniAdapter(BaseRollout):
             await server.clear_kv_cache.remote()
             if global_steps is not None:
                 await server.set_global_steps.remote(global_steps)
+
+
+class VllmAdapter(OmniAdapter):
+    """The same for the rollout `vllm`, whose server verl has named."""
+
+    async def _server(self) -> Any:
+        return await asyncio.to_thread(ray.get_actor, f"vllm_server_{self.replica_rank}_0")
 
 
 def _sender(socket: str, bucket_mib: int, by_host: bool) -> Any:

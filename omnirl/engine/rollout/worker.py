@@ -9,6 +9,7 @@ import torch
 from verl.workers.rollout.vllm_rollout.utils import vLLMColocateWorkerExtension
 
 from omnirl.engine.rollout.names import checkpoint_weights
+from omnirl.engine.thinker import media_token_ids, thinker_config
 
 
 class OmniWorkerExtension(vLLMColocateWorkerExtension):
@@ -54,3 +55,12 @@ class OmniWorkerExtension(vLLMColocateWorkerExtension):
         """Bytes of the device in use, by whatever process."""
         free, total = torch.cuda.mem_get_info()
         return int(total - free)
+
+
+class ThinkerWorkerExtension(OmniWorkerExtension):
+    """The same under verl's own server, which knows the placeholders of pictures only."""
+
+    def monkey_patch_model(self, vocab_size: int, banned_token_ids: list[int] | None = None) -> None:
+        """Ban every placeholder; tokens past the tokenizer's stay, as they do in the trainer's distribution."""
+        config = self.model_runner.vllm_config.model_config.hf_config
+        super().monkey_patch_model(thinker_config(config).text_config.vocab_size, media_token_ids(config))

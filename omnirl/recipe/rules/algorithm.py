@@ -93,8 +93,12 @@ def _teacher(recipe: Recipe) -> Iterator[Finding]:
     teacher = algo.teacher
     at = "algo.teacher"
     per_node = hardware.devices_per_node
-    if teacher.devices is not None:
-        yield from _shared(teacher.nodes, teacher.devices, hardware.nodes, per_node)
+    if teacher.devices is not None and teacher.shares_devices:
+        message = f"a teacher on the devices that train has none of its own, not {teacher.devices}"
+        both = (f"{at}.shares_devices", f"{at}.devices")
+        yield Finding("teacher-devices", both, message, f"leave out one of `{at}.shares_devices` and `{at}.devices`")
+    elif teacher.shares_devices or teacher.devices is not None:
+        yield from _shared(teacher.nodes, teacher.devices or 0, hardware.nodes, per_node)
     elif teacher.nodes >= hardware.nodes:
         message = f"{teacher.nodes} of {hardware.nodes} machines for the teacher leaves none for the student"
         fits = [hardware.nodes - 1] if hardware.nodes > 1 else []
@@ -123,7 +127,7 @@ def _teacher(recipe: Recipe) -> Iterator[Finding]:
 
 
 def _shared(nodes: int, devices: int, machines: int, per_node: int) -> Iterator[Finding]:
-    """A teacher that shares every machine with the student."""
+    """A teacher that shares every machine with the student; no `devices` of its own where it shares those too."""
     at = "algo.teacher"
     if devices >= per_node:
         message = f"{devices} of {per_node} devices for the teacher leaves none for the student"
@@ -131,9 +135,10 @@ def _shared(nodes: int, devices: int, machines: int, per_node: int) -> Iterator[
         keys = (f"{at}.devices", "hardware.devices_per_node")
         yield Finding("teacher-needs-devices", keys, message, fits or "it takes 2 devices in a machine")
     if nodes != machines:
-        message = f"with `{at}.devices` the teacher is on all of the {machines} machines, not on {nodes}"
+        key = f"{at}.devices" if devices else f"{at}.shares_devices"
+        message = f"with `{key}` the teacher is on all of the {machines} machines, not on {nodes}"
         hint = attempt(f"{at}.nodes", [machines])
-        yield Finding("teacher-needs-nodes", (f"{at}.nodes", f"{at}.devices", "hardware.nodes"), message, hint)
+        yield Finding("teacher-needs-nodes", (f"{at}.nodes", key, "hardware.nodes"), message, hint)
 
 
 def _divergence(recipe: Recipe) -> Iterator[Finding]:

@@ -21,17 +21,41 @@ def fits_heads(width: int) -> bool:
 
 
 def _placement(recipe: Recipe) -> Iterator[Finding]:
-    per_node, width = recipe.train_devices_per_node, recipe.rollout.tensor_parallel
+    per_node, width = recipe.rollout_devices_per_node, recipe.rollout.tensor_parallel
     key = "rollout.tensor_parallel"
     valid = attempt(key, neighbours(width, lambda n: per_node % n == 0 and fits_heads(n), per_node))
     if per_node % width:
         message = f"{per_node} devices in a node cannot be split into copies of {width}"
-        yield Finding("tensor-parallel", (key, DEVICES[1]), message, valid)
+        told = (key, "rollout.devices") if recipe.rollout.devices else (key, DEVICES[1])
+        yield Finding("tensor-parallel", told, message, valid)
     if recipe.rollout.engine not in ("hf", NO_ENGINE) and not fits_heads(width):
         heads = module_names.heads()
         over = [f"{heads[part]} heads of {said} / {width}" for part, said in _WHOSE.items() if heads[part] % width]
         message = " and ".join(over or [f"{heads['key_value']} key-value heads and copies of {width}"])
         yield Finding("heads", (key,), f"{message} {'do' if len(over) != 1 else 'does'} not come out even", valid)
+
+
+def _apart(recipe: Recipe) -> Iterator[Finding]:
+    """A rollout on devices of its own."""
+    key, own, per_node = "rollout.devices", recipe.rollout.devices, recipe.hardware.devices_per_node
+    if own is None:
+        return
+    taught = (recipe.algo.teacher.devices or 0) if recipe.algo.kind == "opd" else 0
+    if own + taught >= per_node:
+        others = f" and {taught} for the teacher" if taught else ""
+        message = f"{own} of {per_node} devices for the rollout{others} leaves none that trains"
+        fits = attempt(key, [n for n in [per_node - taught - 1] if n > 0])
+        hint = fits or f"leave out `{key}`, or take hardware with {taught + 2} devices in a machine"
+        yield Finding("rollout-needs-devices", (key, DEVICES[1]), message, hint)
+    if recipe.rollout.engine == NO_ENGINE:
+        message = "without a rollout nothing generates"
+        yield Finding("nothing-to-generate", (key, "rollout.engine"), message, f"leave out `{key}`")
+    if recipe.tune.kind == "lora" and not recipe.tune.merge:
+        message = "a rollout on devices of its own is sent whole weights, not adapters"
+        yield Finding("adapter-from-apart", (key, "tune.merge"), message, "try `tune.merge = true`")
+    if recipe.hardware.device == "npu":
+        message = "weights go to devices of their own by NCCL or gloo, not between NPUs"
+        yield Finding("apart-on-npus", (key, "hardware.device"), message, f"leave out `{key}`")
 
 
 def _captures(recipe: Recipe) -> Iterator[Finding]:
@@ -73,6 +97,14 @@ def _engine(recipe: Recipe) -> Iterator[Finding]:
         yield Finding(
             "engine-for-gpu", keys, f"`{engine}` needs an accelerator; this is a CPU", 'try `rollout.engine = "hf"`'
         )
+
+
+def _adapter(recipe: Recipe) -> Iterator[Finding]:
+    tune = recipe.tune
+    if recipe.rollout.engine == "vllm" and tune.kind == "lora" and not tune.merge:
+        message = "vLLM's own Thinker takes no adapter"
+        hint = 'try `tune.merge = true` or `rollout.engine = "vllm_omni"`'
+        yield Finding("adapter-for-omni", ("tune.merge", "rollout.engine"), message, hint)
 
 
 def _cpu(recipe: Recipe) -> Iterator[Finding]:
@@ -126,4 +158,4 @@ def _tiny(recipe: Recipe) -> Iterator[Finding]:
         yield Finding("tiny-elsewhere", (*keys, "rollout.engine"), message, "give a checkpoint folder", "warning")
 
 
-RULES: tuple[Rule, ...] = (_placement, _captures, _engine, _cpu, _tiny)
+RULES: tuple[Rule, ...] = (_placement, _apart, _captures, _engine, _adapter, _cpu, _tiny)

@@ -7,7 +7,8 @@
 Cases: `full`, `merged` (LoRA, merged weights are sent), `adapter` (LoRA, the adapter is sent), `level1` (full, with
 the rollout at sleep level 1), `fused` (full, without logits), `stale` (a rollout that never sleeps and never resets a
 cache: the sync proof must fail), `killed` (the rollout engine's process is killed in a step: exit 5, and nothing may be
-left on the GPU). Prints a line of JSON a case: exit code, seconds, the proof, and how both sides agreed in each step.
+left on the GPU), `opd` (a student that `omnirl noise` made of the model learns from it; both are served by vllm-omni on
+the one GPU). Prints a line of JSON a case: exit code, seconds, the proof, and how both sides agreed in each step.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fused": {"sets": ['verl."actor_rollout_ref.model.use_fused_kernels" = true']},
     "stale": {"stale": True, "sets": ['verl."actor_rollout_ref.rollout.free_cache_engine" = false']},
     "killed": {"kill": True},
+    "opd": {"words": ["--algo", "opd"], "noise": 0.25},
 }
 
 
@@ -55,13 +57,24 @@ def without_resets(work: Path) -> Path:
     return copy
 
 
+def noised(model: Path, output: Path, ratio: float) -> Path:
+    """A copy of the model with noise in its weights."""
+    if not output.exists():
+        words = ["noise", str(model), "--ratio", str(ratio), "--output", str(output)]
+        subprocess.run([sys.executable, "-m", "omnirl", *words], check=True, stdout=sys.stderr)
+    return output
+
+
 def run(name: str, case: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     data = Path(arguments.data).resolve()
+    model = Path(arguments.model).resolve()
+    student = noised(model, Path(arguments.runs) / "student", case["noise"]) if "noise" in case else model
     steps = arguments.steps
     sets = [
         f'data.train = "{data}/train.parquet"',
         f'data.val = "{data}/validation.parquet"',
-        f'model.path = "{Path(arguments.model).resolve()}"',
+        f'model.path = "{student}"',
+        *([f'algo.teacher.path = "{model}"'] if student != model else []),
         f'reward.scorer = "{SCORER}:score"',
         f"train.steps = {steps}",
         f"train.save_every = {steps if name == 'full' else -1}",
@@ -79,7 +92,7 @@ def run(name: str, case: dict[str, Any], arguments: argparse.Namespace) -> dict[
         "-m",
         "omnirl",
         "train",
-        "toy",
+        "mixed",
         "--on",
         "bench",
         "--runs",
@@ -138,6 +151,8 @@ def _metrics(path: Path) -> dict[str, Any]:
                 "last": values[-1],
                 "worst": (min if short == "pearson" else max)(values),
             }
+    if values := of("distillation/reverse_kl_k3"):
+        found["reverse_kl"] = values
     for key in ("timing_s/step", "timing_s/gen", "timing_s/update_actor", "timing_s/update_weights"):
         if values := of(key):
             found[key] = round(statistics.median(values), 3)
