@@ -82,7 +82,8 @@ class Core:
         """A log-probability of each token of a prompt; what an image's name counts is how often its placeholder is
         repeated."""
         request = next(one for one in self.requests if one["request_id"] == request_id)
-        if request["sampling_params_list"][0].get("prompt_logprobs") is None:
+        sampling = request["sampling_params_list"][0]
+        if not isinstance(sampling, dict) or sampling.get("prompt_logprobs") is None:
             return None
         images = iter(request["prompt"].get("multi_modal_data", {}).get("image", ()))
         tokens: list[int] = []

@@ -17,6 +17,8 @@ from omnirl.engine.rollout.vllm_omni import OmniReplica, _server_name
 from omnirl.engine.thinker import media_token_ids
 from tests.engine.omni_core import fake_server
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
 PROMPT = [4, 5, 6]
 
 

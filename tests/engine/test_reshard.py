@@ -18,6 +18,7 @@ from tests.conftest import plain_environment
 from tests.engine import resharding
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_losses_on_one_and_three_ranks_are_those_of_two(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -153,7 +153,7 @@ def test_what_two_ranks_saved_goes_on_with_one_as_if_it_had_not_stopped(cli: Cli
     sets = ("rollout.top_k = 1", "hardware.devices_per_node = 2", "train.save_every = 2", "optim.learning_rate = 0.01")
     alone = ("--", "actor_rollout_ref.rollout.n=1")
     done = cli(
-        *words(data, "two", *sets, "batch.micro_sequences = 8", steps=4), "--tune", "lora", *alone, timeout_s=RUN_S
+        *words(data, "two", *sets, "batch.micro_sequences = 4", steps=4), "--tune", "lora", *alone, timeout_s=RUN_S
     )
     through = finished(tmp_path, done, "two", 4)
 

@@ -33,7 +33,8 @@ from omnirl.engine.trainer import OmniTrainer
 
 
 def parameters(function: Callable[..., Any]) -> list[str]:
-    return [name for name in inspect.signature(function).parameters if name != "self"]
+    # Ray adds its own to the classes of actors
+    return [name for name in inspect.signature(function).parameters if name != "self" and not name.startswith("_ray_")]
 
 
 def test_verl_is_the_one_that_was_read() -> None:

@@ -124,6 +124,7 @@ def warmed(folder: Path, toy_data: Path, **settings: Any) -> dict[str, Any]:
     return warmup.warm_up(folder, toy_data / "train.parquet", **arguments)
 
 
+@pytest.mark.slow
 def test_the_warm_up_learns_and_says_what_it_taught(tmp_path: Path, toy_data: Path, checkpoint: Path) -> None:
     short = warmed(tmp_path / "short", toy_data, steps=1)
     report = warmed(tmp_path / "model", toy_data, steps=12)
@@ -134,6 +135,7 @@ def test_the_warm_up_learns_and_says_what_it_taught(tmp_path: Path, toy_data: Pa
     assert {name for name in after if after[name] != before.get(name)} == {"model.safetensors", "warmup.json"}
 
 
+@pytest.mark.slow
 def test_the_warm_up_is_reproducible(tmp_path: Path, toy_data: Path) -> None:
     weights = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):

@@ -14,6 +14,8 @@ from omegaconf import OmegaConf
 from omnirl.engine.rollout.vllm_plugin import ARCHITECTURE, allow
 from tests.conftest import plain_environment
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
 OWN = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "omnirl.engine.plugin", "HF_HUB_OFFLINE": "1"}
 
 
@@ -36,7 +38,6 @@ def seen(config: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.timeout(300)
 def test_the_engine_gets_the_thinker_and_no_options_of_ours(seen: dict[str, Any]) -> None:
     given = seen["arguments"]
     assert json.loads(given["hf_overrides"]) == {"architectures": [ARCHITECTURE]}

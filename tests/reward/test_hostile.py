@@ -89,6 +89,7 @@ def attack(count: int, deadline_s: float) -> None:
         verifier.pool.close()
 
 
+@pytest.mark.slow
 def test_one_hostile_answer_of_each_kind() -> None:
     attack(15, deadline_s=2)
 

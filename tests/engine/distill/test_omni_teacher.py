@@ -15,7 +15,7 @@ from omnirl.engine.distill.told import of_prompt
 from omnirl.engine.rollout.vllm_omni import OmniReplica
 from tests.engine.omni_core import fake_server
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PROMPT = [4, 5, 6, 7]
 

@@ -14,6 +14,8 @@ from omnirl.engine.distill.teacher import export, whole
 from omnirl.errors import InvalidInput, UsageMistake
 from tests.conftest import plain_environment
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
 # Two ranks on gloo write what verl's checkpoint manager writes: the sharded state of an FSDP2 module.
 SHARDED = """
 import sys, torch
