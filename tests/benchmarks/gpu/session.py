@@ -2,13 +2,20 @@
 
     omnirl data prepare toy --output DATA
     python -m tests.benchmarks.gpu.checkpoint small MODEL
-    python -m tests.benchmarks.gpu.session --data DATA --model MODEL --runs RUNS [--steps 20] [--at-once 4] CASE...
+    python -m tests.benchmarks.gpu.checkpoint wide WIDE
+    python -m tests.benchmarks.gpu.session --data DATA --model MODEL --wide WIDE --runs RUNS [--steps 20] CASE...
 
-Cases: `full`, `merged` (LoRA, merged weights are sent), `adapter` (LoRA, the adapter is sent), `level1` (full, with
-the rollout at sleep level 1), `fused` (full, without logits), `stale` (a rollout that never sleeps and never resets a
-cache: the sync proof must fail), `killed` (the rollout engine's process is killed in a step: exit 5, and nothing may be
-left on the GPU), `opd` (a student that `omnirl noise` made of the model learns from it; both are served by vllm-omni on
-the one GPU). Prints a line of JSON a case: exit code, seconds, the proof, and how both sides agreed in each step.
+- `full`: all weights; its middle is then gone on from, as `resumed`
+- `merged`, `adapter`: LoRA, of which merged weights or the adapter are sent
+- `level1`: all weights, with the rollout at sleep level 1; `fused`: without logits
+- `stale`: a rollout that never sleeps and never resets a cache: the sync proof must fail
+- `killed`: the rollout engine's process is killed in a step: exit 5, and nothing may be left on the GPU
+- `opd`: a student that `omnirl noise` made of the model learns from it, vllm-omni serves both on the one GPU
+- `batch64`, `batch256`: the true widths, so many answers of 512 tokens a step: tokens a second of rollout and update,
+  and peak memory
+
+`--at-once N` runs N of them side by side. Prints a line of JSON a case: exit code, seconds, the proof, and how both
+sides agreed in each step.
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,8 +39,21 @@ SCORER = ROOT / "tests" / "engine" / "dense_scorer.py"
 PEARSON = "training/rollout_actor_probs_pearson_corr"
 DIFFERENCE = "training/rollout_probs_diff_mean"
 LORA = ["tune.rank = 16", "tune.alpha = 32"]
+WIDE = (
+    "batch.max_tokens_per_device = 32768", "data.max_response_tokens = 512", "rollout.memory_fraction = 0.4",
+    "rollout.options.max_num_seqs = 256", "rollout.capture_sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256]",
+    'actor.dtype = "bfloat16"', 'verl."actor_rollout_ref.rollout.ignore_eos" = true',
+)  # fmt: skip
+
+
+def wide(sequences: int, group: int = 8) -> list[str]:
+    """Settings of a step of so many answers at the true widths."""
+    prompts = sequences // group
+    return [*WIDE, f"batch.prompts = {prompts}", f"batch.mini_prompts = {prompts}", f"batch.group_size = {group}"]
+
+
 CASES: dict[str, dict[str, Any]] = {
-    "full": {},
+    "full": {"resume": True},
     "merged": {"words": ["--tune", "lora"], "sets": [*LORA, "tune.merge = true"]},
     "adapter": {"words": ["--tune", "lora"], "sets": [*LORA, "tune.merge = false"]},
     "level1": {"sets": ["rollout.options.sleep_level = 1"]},
@@ -40,6 +61,8 @@ CASES: dict[str, dict[str, Any]] = {
     "stale": {"stale": True, "sets": ['verl."actor_rollout_ref.rollout.free_cache_engine" = false']},
     "killed": {"kill": True},
     "opd": {"words": ["--algo", "opd"], "noise": 0.25},
+    "batch64": {"sets": wide(64), "sequences": 64},
+    "batch256": {"sets": wide(256), "sequences": 256},
 }
 
 
@@ -67,9 +90,9 @@ def noised(model: Path, output: Path, ratio: float) -> Path:
 
 def run(name: str, case: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     data = Path(arguments.data).resolve()
-    model = Path(arguments.model).resolve()
+    model = Path(arguments.wide if "sequences" in case else arguments.model).resolve()
     student = noised(model, Path(arguments.runs) / "student", case["noise"]) if "noise" in case else model
-    steps = arguments.steps
+    steps = min(arguments.steps, 6) if "sequences" in case else arguments.steps
     sets = [
         f'data.train = "{data}/train.parquet"',
         f'data.val = "{data}/validation.parquet"',
@@ -77,7 +100,7 @@ def run(name: str, case: dict[str, Any], arguments: argparse.Namespace) -> dict[
         *([f'algo.teacher.path = "{model}"'] if student != model else []),
         f'reward.scorer = "{SCORER}:score"',
         f"train.steps = {steps}",
-        f"train.save_every = {steps if name == 'full' else -1}",
+        f"train.save_every = {steps // 2 if 'resume' in case else -1}",
         "data.filter_overlong_prompts = false",
         f"optim.learning_rate = {arguments.learning_rate}",
         *case.get("sets", []),
@@ -128,16 +151,59 @@ def run(name: str, case: dict[str, Any], arguments: argparse.Namespace) -> dict[
     if (attempt / "error.json").is_file():
         result["error"] = json.loads((attempt / "error.json").read_text())["message"][:400]
     result |= _metrics(attempt / "metrics.jsonl")
+    if "sequences" in case and result["steps"]:
+        result |= rates(steps_of(attempt / "metrics.jsonl")[1:], case["sequences"])
+    if "resume" in case and code == 0:
+        go_back(Path(arguments.runs), "resumed", name, middle=steps // 2, last=steps)
+        again = [*command[: command.index("--name")], "--name", "resumed", "--resume"]
+        done = subprocess.run(again, env=environment, cwd=arguments.runs, capture_output=True, text=True, check=False)
+        found = _metrics(Path(arguments.runs) / "resumed" / "latest" / "metrics.jsonl")
+        result["resumed"] = {"exit": done.returncode, "said": done.stderr[-300:] if done.returncode else "", **found}
     if code not in (0, 5):
         result["output"] = output.read_text()[-600:]
     return result
 
 
-def _metrics(path: Path) -> dict[str, Any]:
+def go_back(runs: Path, name: str, after: str, *, middle: int, last: int) -> None:
+    """A copy of a run as it was when it had saved the middle step."""
+    shutil.copytree(runs / after, runs / name, symlinks=True)
+    shutil.rmtree(runs / name / "checkpoints" / f"global_step_{last}", ignore_errors=True)
+    (runs / name / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(middle))
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    """The metrics of each step."""
     if not path.is_file():
-        return {}
+        return []
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows = [row.get("data", row) for row in rows]
+    return [{"step": row.get("step"), **row.get("data", row)} for row in rows]
+
+
+def rates(rows: Sequence[dict[str, Any]], sequences: int) -> dict[str, Any]:
+    """Medians of the steps: seconds of each part and of what no part accounts for, tokens a second, peak memory."""
+
+    def middle(key: str) -> float:
+        return statistics.median(row[key] for row in rows if key in row)
+
+    parts = {key.removeprefix("timing_s/"): middle(key) for key in rows[0] if key.startswith("timing_s/")}
+    answers = sequences * middle("response_length/mean")
+    inner = ("gen", "old_log_prob", "adv", "update_actor", "update_weights", "reward", "ref")
+    return {
+        "steps": len(rows),
+        "seconds_by_part": {name: round(value, 3) for name, value in sorted(parts.items(), key=lambda part: -part[1])},
+        "step_s": round(parts["step"], 3),
+        "rest_s": round(parts["step"] - sum(parts.get(name, 0.0) for name in inner), 3),
+        "rollout_tokens_s": round(answers / parts["gen"]),
+        "update_tokens_s": round(middle("perf/total_num_tokens") / parts["update_actor"]),
+        "update_peak_gb": round(middle("actor/perf/max_memory_allocated_gb"), 2),
+        "pearson": middle(PEARSON),
+    }
+
+
+def _metrics(path: Path) -> dict[str, Any]:
+    rows = steps_of(path)
+    if not rows:
+        return {}
 
     def of(key: str) -> list[float]:
         return [round(row[key], 5) for row in rows if key in row]
@@ -201,12 +267,15 @@ def main() -> None:
     parser.add_argument("cases", nargs="+", choices=sorted(CASES))
     for name in ("data", "model", "runs"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--wide", help="a checkpoint of the true widths, for the cases that measure")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--timeout", type=float, default=900)
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--set", action="append", default=[])
     arguments = parser.parse_args()
+    if not arguments.wide and any("sequences" in CASES[name] for name in arguments.cases):
+        parser.error("these cases need --wide CHECKPOINT")
     arguments.runs = str(Path(arguments.runs).resolve())
     Path(arguments.runs).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(arguments.at_once) as pool:

@@ -22,18 +22,15 @@ import argparse
 import json
 import os
 import shlex
-import shutil
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.gpu.session import DIFFERENCE, LORA, PEARSON, SCORER
+from tests.benchmarks.gpu.session import DIFFERENCE, LORA, PEARSON, SCORER, go_back, rates, steps_of, wide
 
 STEPS, MIDDLE = 6, 3
 NO_MULTICAST = {
@@ -63,11 +60,8 @@ def devices(count: int, width: int = 1, apart: bool = False) -> tuple[str, ...]:
 
 SMALL = ("rollout.memory_fraction = 0.08", "rollout.eager = true", "optim.learning_rate = 1e-2")
 LORA_WORDS = ("--tune", "lora")
-WIDE = (
-    "batch.prompts = 64", "batch.mini_prompts = 32", "batch.group_size = 8", "batch.max_tokens_per_device = 32768",
-    "data.max_response_tokens = 512", "rollout.memory_fraction = 0.4", "rollout.options.max_num_seqs = 256",
-    "rollout.capture_sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256]", 'actor.dtype = "bfloat16"',
-)  # fmt: skip
+SEQUENCES = 512
+WIDE = tuple(wide(SEQUENCES))
 # A compiled all-reduce is fused with what follows it by kernels that may use multicast.
 UNFUSED = ("rollout.options.compilation_config.pass_config.fuse_allreduce_rms = false",)
 PHASES: dict[str, list[dict[str, Case]]] = {
@@ -119,18 +113,11 @@ def command(name: str, case: Case, arguments: argparse.Namespace) -> list[str]:
     return [*start, *(["--resume"] if case.after else case.words), *sets, *alone]
 
 
-def go_back(runs: Path, name: str, after: str) -> None:
-    """A copy of a run as it was when it had saved the middle step."""
-    shutil.copytree(runs / after, runs / name, symlinks=True)
-    shutil.rmtree(runs / name / "checkpoints" / f"global_step_{STEPS}", ignore_errors=True)
-    (runs / name / "checkpoints" / "latest_checkpointed_iteration.txt").write_text(str(MIDDLE))
-
-
 def run(name: str, case: Case, arguments: argparse.Namespace) -> dict[str, Any]:
     """A run to its end, and what it shows."""
     runs = Path(arguments.runs).resolve()
     if case.after:
-        go_back(runs, name, case.after)
+        go_back(runs, name, case.after, middle=MIDDLE, last=STEPS)
     environment = {**NO_MULTICAST, **os.environ, "CUDA_VISIBLE_DEVICES": case.gpus}
     environment["OMNIRL_RECIPES"] = str(Path(__file__).parent / "recipes")
     start = time.perf_counter()
@@ -146,7 +133,7 @@ def run(name: str, case: Case, arguments: argparse.Namespace) -> dict[str, Any]:
     result = {"case": name, "exit": code, "seconds": round(time.perf_counter() - start, 1)}
     result |= shown(runs / name / "latest", wide=name.startswith("wide"))
     if case.after:
-        through = steps(runs / case.after / "attempts" / "1" / "metrics.jsonl")
+        through = steps_of(runs / case.after / "attempts" / "1" / "metrics.jsonl")
         result["through"] = [{key: values.get(key) for key in SHOWN} for values in through[MIDDLE:]]
     if code != 0:
         result["output"] = output.read_text()[-800:]
@@ -162,41 +149,11 @@ def shown(attempt: Path, *, wide: bool) -> dict[str, Any]:
         found["sync"] = [[row[key] for key in keys] for row in told]
     if (attempt / "error.json").is_file():
         found["error"] = json.loads((attempt / "error.json").read_text())["message"][:400]
-    rows = steps(attempt / "metrics.jsonl")
+    rows = steps_of(attempt / "metrics.jsonl")
     if wide and rows:
         # the first step compiles and warms up
-        return found | rates(rows[1:] or rows)
+        return found | rates(rows[1:] or rows, SEQUENCES)
     return found | {"steps": [{key: values.get(key) for key in SHOWN} for values in rows]}
-
-
-def steps(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [{"step": row.get("step"), **row.get("data", row)} for row in rows]
-
-
-def rates(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Medians of the steps: seconds of each part and of what no part accounts for, tokens a second."""
-
-    def middle(key: str) -> float:
-        return statistics.median(row[key] for row in rows if key in row)
-
-    parts = {key.removeprefix("timing_s/"): middle(key) for key in rows[0] if key.startswith("timing_s/")}
-    answers = WIDE_SEQUENCES * middle("response_length/mean")
-    inner = ("gen", "old_log_prob", "adv", "update_actor", "update_weights", "reward", "ref")
-    return {
-        "steps": len(rows),
-        "seconds_by_part": {name: round(value, 3) for name, value in sorted(parts.items(), key=lambda part: -part[1])},
-        "step_s": round(parts["step"], 3),
-        "rest_s": round(parts["step"] - sum(parts.get(name, 0.0) for name in inner), 3),
-        "rollout_tokens_s": round(answers / parts["gen"]),
-        "update_tokens_s": round(middle("perf/total_num_tokens") / parts["update_actor"]),
-        "pearson": middle(PEARSON),
-    }
-
-
-WIDE_SEQUENCES = 64 * 8
 
 
 def main() -> None:
