@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from omnirl import console
 
 if TYPE_CHECKING:
-    from omnirl.commands._training import Prepared
     from omnirl.run.launch import Ended
     from omnirl.run.progress import Watch
     from omnirl.run.record import Attempt
 
 
-def follow(prepared: Prepared, attempt: Attempt, program: Sequence[str], *, tag: str, watch: Watch) -> Ended:
-    """Launch `program` with the recipe's environment and show how far it is; ends and raises as `launch.launch`."""
+def follow(
+    attempt: Attempt,
+    program: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    address: str | None,
+    tag: str,
+    watch: Watch,
+) -> Ended:
+    """Launch `program` and show how far it is; ends and raises as `launch.launch`.
+
+    Args:
+        env: the recipe's environment.
+        address: of a Ray cluster, as `--address` has it.
+    """
     from omnirl import machine
     from omnirl.run import launch
 
-    env = {
-        **prepared.rendered.env,
+    whole = {
+        **env,
         "VERL_FILE_LOGGER_PATH": str(attempt.metrics.absolute()),
-        "RAY_ADDRESS": machine.cluster(prepared.wanted.address, os.environ) or "",
+        "RAY_ADDRESS": machine.cluster(address, os.environ) or "",
     }
     with console.status() as status:
 
@@ -31,7 +43,7 @@ def follow(prepared: Prepared, attempt: Attempt, program: Sequence[str], *, tag:
             said = watch.look()
             status.update(watch.lines(), "\n".join(said))
 
-        ended = launch.launch(program, attempt=attempt.path, tag=tag, env=env, poll=poll)
+        ended = launch.launch(program, attempt=attempt.path, tag=tag, env=whole, poll=poll)
     if ended.stopped.survivors:
         console.warn(f"these processes could not be stopped: {', '.join(map(str, ended.stopped.survivors))}")
     return ended

@@ -113,7 +113,8 @@ def _agreements(prepared: Prepared, run: Run, command: Sequence[str] | None) -> 
     tag = launch.new_tag()
     attempt = run.new_attempt(tag)
     program = command or launch.engine_command(run.path)
-    ended = _attempt.follow(prepared, attempt, program, tag=tag, watch=Watch(attempt, None))
+    env, address = prepared.rendered.env, prepared.wanted.address
+    ended = _attempt.follow(attempt, program, env=env, address=address, tag=tag, watch=Watch(attempt, None))
     found = read_json(attempt.path / "sync.json")
     # disagreement is an error of the engine's too, but an answer here
     if found is None or (ended.code and not found["message"]):

@@ -270,7 +270,9 @@ def start(prepared: Prepared, run: Run, *, first_step: int = 0, command: Sequenc
 
     try:
         program = command or launch.engine_command(run.path)
-        ended = _attempt.follow(prepared, attempt, program, tag=tag, watch=watch)
+        ended = _attempt.follow(
+            attempt, program, env=prepared.rendered.env, address=prepared.wanted.address, tag=tag, watch=watch
+        )
     except (KeyboardInterrupt, SystemExit) as stopped:
         code = stopped.code if isinstance(stopped, SystemExit) and isinstance(stopped.code, int) else 130
         step = last_step() or first_step
