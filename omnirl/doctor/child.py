@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 _TICK_S = 0.2
+_CRASHED = "was ended by signal"
 _given_up = threading.Event()
 
 MOST_BYTES = 1 << 20
@@ -68,7 +69,7 @@ def ask(command: Sequence[str], *, timeout_s: float, environ: Mapping[str, str])
         child.stderr.close()
     if not fault and child.returncode:
         code = child.returncode
-        fault = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
+        fault = f"ended with exit code {code}" if code > 0 else f"{_CRASHED} {-code}"
     return Answer(texts[0].decode(errors="replace"), texts[1].decode(errors="replace"), fault)
 
 
@@ -81,8 +82,10 @@ def ask_module(
     """
     answer = ask([sys.executable, "-m", module, *arguments], timeout_s=timeout_s, environ=environ)
     lines = answer.out.strip().splitlines()
+    # Libraries of Ray's client were seen to crash when they are unloaded, after everything was said.
+    ended = not answer.fault or answer.fault.startswith(_CRASHED)
     try:
-        document = json.loads(lines[-1]) if lines and not answer.fault else None
+        document = json.loads(lines[-1]) if lines and ended else None
     except ValueError:
         document = None
     if isinstance(document, dict):

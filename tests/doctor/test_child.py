@@ -77,3 +77,15 @@ def _runs(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+@pytest.mark.parametrize(("said", "document"), [('{"nodes": 1}', {"nodes": 1}), ('{"nodes": ', None), ("", None)])
+def test_a_module_that_crashes_after_its_answer_has_answered(
+    tmp_path: Path, said: str, document: dict[str, int] | None
+) -> None:
+    (tmp_path / "probe.py").write_text(
+        f"import os, signal\nprint({said!r}, flush=True)\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    found, fault = child.ask_module("probe", timeout_s=20, environ={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert found == document
+    assert fault == ("" if document else said.strip() or "was ended by signal 11")
