@@ -49,14 +49,18 @@ def follow(
     return ended
 
 
-def why_failed(attempt: Attempt, code: int) -> tuple[str, str | None]:
-    """What went wrong and what mends it, as the engine says; where it says nothing, the log's end goes to stderr."""
+def why_failed(attempt: Attempt, code: int, *, did: str) -> tuple[str, str | None]:
+    """What went wrong and what mends it, as the engine says; where it says nothing, the log's end goes to stderr.
+
+    Args:
+        did: what it did instead of its work, if it ended with exit code 0.
+    """
     from omnirl.run.outcome import failure, last_lines
 
     message, hint = failure(attempt)
     if message is None:
         for text in last_lines(attempt.log):
             console.note(f"  {text}")
-        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-        message = f"the training program ended with {how}"
+        how = f"with exit code {code}" if code > 0 else f"with signal {-code}" if code else f"well, but {did}"
+        message = f"the training program ended {how}"
     return message, hint

@@ -65,7 +65,7 @@ def _ask(address: str, prepared: Prepared, runs: Path) -> dict[str, Any]:
         timeout_s = _JOIN_S + _LOOK_S + _MORE_S
         answer, fault = ask_module(PROBE, str(request), timeout_s=timeout_s, environ=environ)
         # The process that Ray starts on the head for each client was seen to crash, and then nothing ever answers.
-        if address.startswith("ray://") and answer is not None and "did not answer" in answer.get("fault", ""):
+        if address.startswith("ray://") and answer is not None and answer.get("silent"):
             console.note("it did not answer; asking once more")
             answer, fault = ask_module(PROBE, str(request), timeout_s=timeout_s, environ=environ)
     if answer is None or "fault" in answer:

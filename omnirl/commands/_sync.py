@@ -119,7 +119,7 @@ def _agreements(prepared: Prepared, run: Run, command: Sequence[str] | None) -> 
     # disagreement is an error of the engine's too, but an answer here
     if found is None or (ended.code and not found["message"]):
         wanted = prepared.wanted
-        message, hint = _attempt.why_failed(attempt, ended.code)
+        message, hint = _attempt.why_failed(attempt, ended.code, did="compared nothing")
         raise ChildFailed(
             f"{message} (log: {attempt.log})", hint=hint or f"omnirl doctor {wanted.task} --on {wanted.hardware}"
         )

@@ -308,9 +308,7 @@ def as_warnings(problems: Sequence[Problem]) -> tuple[Problem, ...]:
 
 
 def _failed(run: Run, attempt: Attempt, code: int, step: int) -> ChildFailed:
-    message, hint = _attempt.why_failed(attempt, code)
-    if not code:
-        message = "the training program ended well, but ran 0 steps"
+    message, hint = _attempt.why_failed(attempt, code, did="ran 0 steps")
     return ChildFailed(f"{message} (after step {step}; log: {_shown(attempt.log)})", hint=hint or resume_command(run))
 
 

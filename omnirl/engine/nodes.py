@@ -301,7 +301,7 @@ def _name(node: dict[str, Any]) -> str:
 def _give_up(joined: threading.Event, join_s: float) -> None:
     """A cluster that never answers cannot be given up from inside Ray."""
     if not joined.wait(join_s):
-        _tell({"fault": f"it did not answer within {join_s:g} s"})
+        _tell({"fault": f"it did not answer within {join_s:g} s", "silent": True})
         os._exit(0)
 
 

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from omnirl import machine
-from omnirl.commands import _submit, _training
+from omnirl.commands import _cluster, _submit, _training
 from omnirl.commands._training import Wanted
 from omnirl.errors import ChildFailed, EnvironmentLacks, Exit, InvalidInput
 from omnirl.run import record, submit
@@ -206,3 +206,15 @@ def test_the_same_recipe_is_required_in_a_job(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv(submit.FINGERPRINT, "0" * 64)
     with pytest.raises(InvalidInput, match="other settings"):
         _submit.require_same(prepared)
+
+
+def test_a_client_that_hangs_is_asked_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_cluster, "_JOIN_S", 2.0)
+    prepared = _training.prepare(_training.Wanted("toy", "cpu"))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"ray://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(EnvironmentLacks, match="it did not answer within 2 s"):
+            _cluster._ask(address, prepared, tmp_path)
+    assert capsys.readouterr().err.count("asking once more") == 1

@@ -131,28 +131,16 @@ def run(name: str, case: dict[str, Any], arguments: argparse.Namespace) -> dict[
             [*command, *case.get("words", []), *words], stdout=sink, stderr=sink, env=environment, cwd=arguments.runs
         )
         noticed = _kill_engine(process, Path(arguments.runs) / name) if case.get("kill") else None
-        try:
-            code: int | None = process.wait(arguments.timeout)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            code = None
-            process.wait(30)
+        code = ended(process, arguments.timeout)
     attempt = Path(arguments.runs) / name / "latest"
     result: dict[str, Any] = {"case": name, "exit": code, "seconds": round(time.perf_counter() - start, 1)}
     if noticed is not None and process.returncode is not None:
         result["seconds_after_kill"] = round(time.perf_counter() - noticed, 1)
         result["gpu_processes"] = _gpu_processes()
-    if (attempt / "sync.json").is_file():
-        sync = json.loads((attempt / "sync.json").read_text())
-        result["sync"] = [
-            [row[key] for key in ("modality", "weights", "tokens", "pearson", "mean_difference", "verdict")]
-            for row in sync["agreements"]
-        ]
-    if (attempt / "error.json").is_file():
-        result["error"] = json.loads((attempt / "error.json").read_text())["message"][:400]
+    result |= told(attempt)
     result |= _metrics(attempt / "metrics.jsonl")
     if "sequences" in case and result["steps"]:
-        result |= rates(steps_of(attempt / "metrics.jsonl")[1:], case["sequences"])
+        result |= rates(steps_of(attempt / "metrics.jsonl"), case["sequences"])
     if "resume" in case and code == 0:
         go_back(Path(arguments.runs), "resumed", name, middle=steps // 2, last=steps)
         again = [*command[: command.index("--name")], "--name", "resumed", "--resume"]
@@ -162,6 +150,28 @@ def run(name: str, case: dict[str, Any], arguments: argparse.Namespace) -> dict[
     if code not in (0, 5):
         result["output"] = output.read_text()[-600:]
     return result
+
+
+def ended(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """A run's exit code; None for one that took too long."""
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait(30)
+        return None
+
+
+def told(attempt: Path) -> dict[str, Any]:
+    """The sync proof and the error of an attempt, where there are any."""
+    found: dict[str, Any] = {}
+    if (attempt / "sync.json").is_file():
+        agreements = json.loads((attempt / "sync.json").read_text())["agreements"]
+        keys = ("modality", "weights", "tokens", "pearson", "mean_difference", "verdict")
+        found["sync"] = [[row[key] for key in keys] for row in agreements]
+    if (attempt / "error.json").is_file():
+        found["error"] = json.loads((attempt / "error.json").read_text())["message"][:400]
+    return found
 
 
 def go_back(runs: Path, name: str, after: str, *, middle: int, last: int) -> None:
@@ -181,6 +191,8 @@ def steps_of(path: Path) -> list[dict[str, Any]]:
 
 def rates(rows: Sequence[dict[str, Any]], sequences: int) -> dict[str, Any]:
     """Medians of the steps: seconds of each part and of what no part accounts for, tokens a second, peak memory."""
+
+    rows = rows[1:] or rows  # the first step compiles and warms up
 
     def middle(key: str) -> float:
         return statistics.median(row[key] for row in rows if key in row)

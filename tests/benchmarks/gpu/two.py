@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.gpu.session import DIFFERENCE, LORA, PEARSON, SCORER, go_back, rates, steps_of, wide
+from tests.benchmarks.gpu.session import DIFFERENCE, LORA, PEARSON, SCORER, ended, go_back, rates, steps_of, told, wide
 
 STEPS, MIDDLE = 6, 3
 NO_MULTICAST = {
@@ -124,12 +124,7 @@ def run(name: str, case: Case, arguments: argparse.Namespace) -> dict[str, Any]:
     output = runs / f"{name}.out"
     with output.open("w") as sink:
         process = subprocess.Popen(command(name, case, arguments), stdout=sink, stderr=sink, env=environment)
-        try:
-            code: int | None = process.wait(arguments.timeout)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            code = None
-            process.wait(30)
+        code = ended(process, arguments.timeout)
     result = {"case": name, "exit": code, "seconds": round(time.perf_counter() - start, 1)}
     result |= shown(runs / name / "latest", wide=name.startswith("wide"))
     if case.after:
@@ -142,17 +137,10 @@ def run(name: str, case: Case, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def shown(attempt: Path, *, wide: bool) -> dict[str, Any]:
     """The sync proof, and each step's agreement or, of a wide run, its times and rates."""
-    found: dict[str, Any] = {}
-    if (attempt / "sync.json").is_file():
-        told = json.loads((attempt / "sync.json").read_text())["agreements"]
-        keys = ("modality", "weights", "tokens", "pearson", "mean_difference", "verdict")
-        found["sync"] = [[row[key] for key in keys] for row in told]
-    if (attempt / "error.json").is_file():
-        found["error"] = json.loads((attempt / "error.json").read_text())["message"][:400]
+    found = told(attempt)
     rows = steps_of(attempt / "metrics.jsonl")
     if wide and rows:
-        # the first step compiles and warms up
-        return found | rates(rows[1:] or rows, SEQUENCES)
+        return found | rates(rows, SEQUENCES)
     return found | {"steps": [{key: values.get(key) for key in SHOWN} for values in rows]}
 
 
