@@ -1,4 +1,4 @@
-"""Media that did not load: noted by the processes that read them, read by the trainer that counts them."""
+"""Media that did not load, and rollout engines that failed: noted where it happens, read by the trainer that counts."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ from pathlib import Path
 
 from omnirl.engine.phase import ATTEMPT_DIR
 
-FILE = "media_failures.jsonl"
+MEDIA, ENGINE = "media_failures.jsonl", "engine_failures.jsonl"
 _SHOWN = 3
 
 
-def note(why: str) -> None:
-    """Append a sentence on one failure to the attempt's file, in one write, as other processes append too.
+def note(why: str, file: str = MEDIA) -> None:
+    """Append a sentence on one failure to a file of the attempt, in one write, as other processes append too.
 
     Outside a run nothing is written.
     """
     if folder := os.environ.get(ATTEMPT_DIR):
         line = json.dumps({"why": " ".join(why.split())}) + "\n"
-        file = os.open(Path(folder) / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        opened = os.open(Path(folder) / file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(file, line.encode())
+            os.write(opened, line.encode())
         finally:
-            os.close(file)
+            os.close(opened)
 
 
 class Failures:
-    """The reader of that file."""
+    """The reader of such a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: str = MEDIA) -> None:
+        self._file = file
         self._read_bytes = 0
 
     def new(self) -> list[str]:
         """What was noted since the last call, as sentences in the order of their first appearance, each once."""
-        path = Path(os.environ.get(ATTEMPT_DIR, os.curdir)) / FILE
+        path = Path(os.environ.get(ATTEMPT_DIR, os.curdir)) / self._file
         try:
             with path.open("rb") as file:
                 file.seek(self._read_bytes)

@@ -21,7 +21,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from omnirl.engine.distill.distance import distance
-from omnirl.engine.failures import Failures, named
+from omnirl.engine.failures import ENGINE, Failures, named
 from omnirl.engine.phase import Phase, report
 from omnirl.engine.workers import OmniActorRolloutRefWorker
 from omnirl.reward import outcome
@@ -49,7 +49,7 @@ def count_failures(
 
     Args:
         part: `training` or `validation`, the first word of the metrics' names.
-        failures: rows whose media did not load, for the message.
+        failures: rows whose media did not load and what the engine said, for the message.
 
     Raises:
         TooManyFailures: their share of the `wanted` sequences is above `max_share`.
@@ -70,6 +70,7 @@ class OmniTrainer(PPOTrainerSync):
         self._enable_hybrid_replicas = bool(config.actor_rollout_ref.hybrid_engine)
         super().__init__(config)
         self._failures = Failures()
+        self._engine_failures = Failures(ENGINE)
 
     def _setup(self) -> None:
         super()._setup()
@@ -192,20 +193,20 @@ class OmniTrainer(PPOTrainerSync):
             delivered=delivered,
             max_share=float(self.config.trainer.get("max_failed_share", 1.0)),
             part=part,
-            failures=failures,
+            failures=[*self._engine_failures.new(), *failures],
         )
         return counted | {f"{part}/rollout_failure/media": len(failures)}
 
     @contextmanager
     def _naming_failures(self, what: str, raised: type[Exception]) -> Iterator[None]:
-        """verl fails without a reason where not one sequence is left; say which media it was, if they were read."""
+        """verl fails without a reason where not one sequence is left; say which media or what of the engine it was."""
         try:
             yield
         except TooManyFailures:
             raise
         except raised as error:
             # those of a batch that had some sequences left have been counted before anything else could fail
-            if failures := self._failures.new():
+            if failures := [*self._engine_failures.new(), *self._failures.new()]:
                 raise TooManyFailures(f"no sequence of {what} is left{named(failures)}") from error
             raise
 

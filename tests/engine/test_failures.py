@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omnirl.engine.failures import FILE, Failures, named, note
+from omnirl.engine.failures import ENGINE, MEDIA, Failures, named, note
 from omnirl.engine.phase import ATTEMPT_DIR
 from tests.engine.conftest import python
 
@@ -30,13 +30,20 @@ def test_each_failure_is_read_once(attempt: Path) -> None:
     assert failures.new() == ["row 1: cannot read `a.png`"]
 
 
+def test_what_the_engine_said_is_apart(attempt: Path) -> None:
+    media, engine = Failures(), Failures(ENGINE)
+    note("the rollout engine died: its process ended", ENGINE)
+    assert media.new() == []
+    assert engine.new() == ["the rollout engine died: its process ended"]
+
+
 def test_half_a_line_waits(attempt: Path) -> None:
     failures = Failures()
     note("row 1: é")
-    whole = (attempt / FILE).read_bytes()
-    (attempt / FILE).write_bytes(whole[:-4])
+    whole = (attempt / MEDIA).read_bytes()
+    (attempt / MEDIA).write_bytes(whole[:-4])
     assert failures.new() == []
-    (attempt / FILE).write_bytes(whole)
+    (attempt / MEDIA).write_bytes(whole)
     assert failures.new() == ["row 1: é"]
 
 

@@ -97,6 +97,20 @@ def test_errors_of_the_engine_are_raised(fatal: bool) -> None:
     with_engine(check)
 
 
+def test_an_error_of_a_dead_engine_says_so() -> None:
+    async def check(engine: OmniEngine, core: Core) -> None:
+        core.hold = True
+        asked = asyncio.create_task(engine.generate({}, None, "a"))
+        while not core.requests:
+            await asyncio.sleep(0.001)
+        core.fail(core.requests[0]["request_id"], fatal=False)
+        core.stage_clients[0].resources.engine_dead = True
+        with pytest.raises(EngineFailure, match="died: its process ended"):
+            await asked
+
+    with_engine(check)
+
+
 @pytest.mark.parametrize("how", ["process", "orchestrator"])
 def test_a_dead_engine_is_noticed_at_once(how: str) -> None:
     async def check(engine: OmniEngine, core: Core) -> None:

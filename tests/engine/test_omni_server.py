@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,8 @@ import ray
 from omegaconf import OmegaConf, open_dict
 from verl.workers.rollout.replica import RolloutMode
 
+from omnirl.engine.failures import ENGINE
+from omnirl.engine.phase import ATTEMPT_DIR
 from omnirl.engine.rollout.requests import processor_options
 from omnirl.engine.rollout.vllm_omni import OmniReplica, _server_name
 from omnirl.engine.thinker import media_token_ids
@@ -23,9 +26,17 @@ PROMPT = [4, 5, 6]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    ray.init(num_cpus=4, num_gpus=1, include_dashboard=False, _node_ip_address="127.0.0.1", object_store_memory=2**27)
-    yield
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    attempt = tmp_path_factory.mktemp("attempt")
+    ray.init(
+        num_cpus=4,
+        num_gpus=1,
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+        object_store_memory=2**27,
+        runtime_env={"env_vars": {ATTEMPT_DIR: str(attempt)}},
+    )
+    yield attempt
     ray.shutdown()
 
 
@@ -115,7 +126,7 @@ def test_other_positions_stop_the_start(cluster: None, config: Any) -> None:
         launch(config, 1, wrong=True)
 
 
-def test_abort_gate_and_death(cluster: None, config: Any) -> None:
+def test_abort_gate_and_death(cluster: Path, config: Any) -> None:
     server = launch(config, 2).server_handle
     ray.get(server.hold.remote())
     running = ask(server)
@@ -129,6 +140,7 @@ def test_abort_gate_and_death(cluster: None, config: Any) -> None:
     ray.get(server.die.remote())
     with pytest.raises(RuntimeError, match="its process ended"):
         ray.get(running, timeout=10)
+    assert "the rollout engine died: its process ended" in (cluster / ENGINE).read_text()
 
 
 def test_videos_keep_their_frames_and_their_rate() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from omnirl.engine.failures import Failures, note
+from omnirl.engine.failures import ENGINE, Failures, note
 from omnirl.engine.phase import ATTEMPT_DIR
 from omnirl.engine.trainer import POLL_S, OmniTrainer, TooManyFailures, count_failures
 
@@ -64,6 +64,7 @@ def trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OmniTrainer:
     made.config = OmegaConf.create({"trainer": {"max_failed_share": 0.25}})
     made.global_steps = 3
     made._failures = Failures()
+    made._engine_failures = Failures(ENGINE)
     return made
 
 
@@ -100,3 +101,12 @@ def test_a_failure_without_media_keeps_its_own_words(trainer: OmniTrainer) -> No
     words = re.escape("no sequence of step 3 is left; row 1: cannot read `a.png`")
     with pytest.raises(TooManyFailures, match=words), trainer._naming_failures("step 3", RuntimeError):
         raise RuntimeError("no materializable trajectories")
+
+
+def test_a_dead_engine_is_the_reason_and_no_medium(trainer: OmniTrainer) -> None:
+    note("the rollout engine died: its process ended", ENGINE)
+    words = "no sequence of step 3 is left; the rollout engine died: its process ended"
+    with pytest.raises(TooManyFailures, match=words), trainer._naming_failures("step 3", RuntimeError):
+        raise RuntimeError("no materializable trajectories")
+    note("the rollout engine reported: out of memory", ENGINE)
+    assert validated(trainer, 3)["validation/rollout_failure/media"] == 0

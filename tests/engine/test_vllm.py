@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from omnirl.engine.failures import ENGINE
+from omnirl.engine.phase import ATTEMPT_DIR
 from omnirl.engine.rollout.vllm_plugin import ARCHITECTURE, allow
 from tests.conftest import plain_environment
 
@@ -28,14 +30,14 @@ def seen(config: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     OmegaConf.save(OmegaConf.create(needed), folder / "config.yaml")
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.vllm_session", str(folder), str(folder / "config.yaml")],
-        env=plain_environment(**OWN, OMP_NUM_THREADS="1"),
+        env=plain_environment(**OWN, **{ATTEMPT_DIR: str(folder)}, OMP_NUM_THREADS="1"),
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return {**json.loads(done.stdout.splitlines()[-1]), "noted": (folder / ENGINE).read_text()}
 
 
 def test_the_engine_gets_the_thinker_and_no_options_of_ours(seen: dict[str, Any]) -> None:
@@ -103,6 +105,7 @@ def test_abort_and_death_in_the_middle_of_an_answer(seen: dict[str, Any]) -> Non
     assert seen["aborted"] == [1, "aborted"]
     assert seen["turned away"] == "aborted"
     assert seen["dead"].startswith("EngineDeadError")
+    assert "the rollout engine died" in seen["noted"]
 
 
 def test_a_list_of_plug_ins_gets_this_one() -> None:

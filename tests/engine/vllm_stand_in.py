@@ -119,6 +119,10 @@ class AsyncLLM:
     def from_vllm_config(cls, vllm_config: Any, usage_context: Any, disable_log_stats: bool = False) -> AsyncLLM:
         return cls(vllm_config)
 
+    @property
+    def errored(self) -> bool:
+        return self.dead
+
     async def collective_rpc(self, method: str, timeout: Any = None, args: Any = (), kwargs: Any = None) -> list[Any]:
         self.calls.append((method, kwargs))
         return [await asyncio.to_thread(getattr(self.worker, method), *args, **(kwargs or {}))]

@@ -126,9 +126,10 @@ class OmniEngine:
         kind = getattr(message, "type", None)
         request = self._requests.get(getattr(message, "request_id", None) or "")
         if kind == "error":
-            text = f"the rollout engine reported: {message.error}"
             if message.fatal:
                 self._failure = message.error
+            reason = self.death()
+            text = f"the rollout engine died: {reason}" if reason else f"the rollout engine reported: {message.error}"
             if request and not request.answer.done():
                 request.answer.set_exception(EngineFailure(text))
         elif kind == "output" and request and message.finished and not request.answer.done():

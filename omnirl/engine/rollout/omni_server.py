@@ -14,7 +14,9 @@ import ray
 from verl.workers.rollout.replica import RolloutMode, TokenOutput
 
 from omnirl.engine.distill.told import of_prompt
+from omnirl.engine.failures import ENGINE, note
 from omnirl.engine.rollout import positions
+from omnirl.engine.rollout.calls import EngineFailure
 from omnirl.engine.rollout.deploy import engine_arguments, write_deploy
 from omnirl.engine.rollout.names import collapse_media, transfer_key
 from omnirl.engine.rollout.omni_engine import OmniEngine
@@ -147,9 +149,13 @@ class OmniServer:
             prompt["multi_modal_data"] = given
             prompt["mm_processor_kwargs"] = processor_options(mm_processor_kwargs, video_data)
         lora = await self._lora_request() if self.lora_as_adapter else None
-        output = await self.engine.generate(
-            prompt, self.make_sampling(fields), request_id, lora_request=lora, priority=priority
-        )
+        try:
+            output = await self.engine.generate(
+                prompt, self.make_sampling(fields), request_id, lora_request=lora, priority=priority
+            )
+        except EngineFailure as failure:
+            note(str(failure), ENGINE)
+            raise
         if output is None or not output.outputs:
             return self._aborted()
         if fields.get("prompt_logprobs") is not None:

@@ -15,6 +15,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
 
+from omnirl.engine.failures import ENGINE, note
 from omnirl.engine.rollout import positions
 from omnirl.engine.rollout.deploy import OWN_OPTIONS, refuse_fixed
 from omnirl.engine.rollout.names import collapse_media, transfer_key
@@ -101,14 +102,19 @@ class ThinkerServer(vLLMHttpServer):
         """
         fields = sampling_fields(self.config, sampling_params, len(prompt_ids))
         fields["logprobs"] = fields["logprobs"] is not None  # a switch, as verl has it
-        return await super().generate(
-            collapse_media(prompt_ids, self.placeholders),
-            fields,
-            request_id,
-            video_data=video_data,
-            mm_processor_kwargs=processor_options(mm_processor_kwargs, video_data),
-            **others,
-        )
+        try:
+            return await super().generate(
+                collapse_media(prompt_ids, self.placeholders),
+                fields,
+                request_id,
+                video_data=video_data,
+                mm_processor_kwargs=processor_options(mm_processor_kwargs, video_data),
+                **others,
+            )
+        except Exception:
+            if self.engine.errored:
+                note("the rollout engine died: its process ended", ENGINE)
+            raise
 
 
 class ThinkerReplica(vLLMReplica):

@@ -7,7 +7,7 @@
 
 - `full`: all weights; its middle is then gone on from, as `resumed`
 - `merged`, `adapter`: LoRA, of which merged weights or the adapter are sent
-- `level1`: all weights, with the rollout at sleep level 1; `fused`: without logits
+- `level1`: all weights, with the rollout at sleep level 1; `fused`: without logits; `vllm`: the rollout `vllm`
 - `stale`: a rollout that never sleeps and never resets a cache: the sync proof must fail
 - `killed`: the rollout engine's process is killed in a step: exit 5, and nothing may be left on the GPU
 - `opd`: a student that `omnirl noise` made of the model learns from it, vllm-omni serves both on the one GPU
@@ -30,7 +30,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
     "level1": {"sets": ["rollout.options.sleep_level = 1"]},
     "fused": {"sets": ['verl."actor_rollout_ref.model.use_fused_kernels" = true']},
     "stale": {"stale": True, "sets": ['verl."actor_rollout_ref.rollout.free_cache_engine" = false']},
+    "vllm": {"sets": ['rollout.engine = "vllm"']},
     "killed": {"kill": True},
     "opd": {"words": ["--algo", "opd"], "noise": 0.25},
     "batch64": {"sets": wide(64), "sequences": 64},
@@ -292,7 +293,7 @@ def main() -> None:
     Path(arguments.runs).mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(arguments.at_once) as pool:
         waiting = [pool.submit(run, name, CASES[name], arguments) for name in arguments.cases]
-        for future in waiting:
+        for future in as_completed(waiting):
             sys.stdout.write(json.dumps(future.result()) + "\n")
             sys.stdout.flush()
 
