@@ -29,15 +29,15 @@ SHARD_ROWS = 2500
 GROUP_ROWS = 100
 FAULTY = 0.01
 PNG_SHARE = 0.7
-MOST_MEDIA = 64
-"""Distinct media files of an AVQA split; the records share them."""
+DRAWN = 64
+"""Pictures and sounds that are made; the names beyond them are links to these, so that many take no room."""
 
 
 def mmk12(folder: Path, rows: dict[str, int], seed: int = 0) -> None:
     """Parquet shards with pictures of 30 to 100 kB inside, no two of them alike."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng([seed, 1])
-    pictures = [_picture(rng) for _ in range(MOST_MEDIA)]
+    pictures = [_picture(rng) for _ in range(DRAWN)]
     schema = pa.schema(
         {
             **dict.fromkeys(("id", "question", "answer", "subject"), pa.string()),
@@ -56,18 +56,23 @@ def mmk12(folder: Path, rows: dict[str, int], seed: int = 0) -> None:
 
 
 def avqa(folder: Path, rows: dict[str, int], seed: int = 0) -> None:
-    """The folders `train` and `valid` with a JSON array each, PNG pictures and one-second WAV sounds."""
+    """The folders `train` and `valid` with a JSON array each, every record with a PNG and a one-second WAV of its own."""
     rng = np.random.default_rng([seed, 2])
     for split, count in rows.items():
-        media = min(count, MOST_MEDIA)
-        for kind in ("images", "audios"):
-            (folder / split / kind).mkdir(parents=True)
-        for number in range(media):
-            (folder / split / "images" / f"{number}.png").write_bytes(_encoded(_drawn(rng, 224, 224, 0.1), "PNG"))
-            _write_sound(folder / split / "audios" / f"{number}.wav", rng)
+        images, audios = folder / split / "images", folder / split / "audios"
+        images.mkdir(parents=True)
+        audios.mkdir()
+        for number in range(count):
+            image, audio = images / f"{number}.png", audios / f"{number}.wav"
+            if number < DRAWN:
+                image.write_bytes(_encoded(_drawn(rng, 224, 224, 0.1), "PNG"))
+                _write_sound(audio, rng)
+            else:
+                image.hardlink_to(images / f"{number % DRAWN}.png")
+                audio.hardlink_to(audios / f"{number % DRAWN}.wav")
         with (folder / split / f"omni_rl_format_{split}.json").open("w", encoding="utf-8") as file:
             for number in range(count):
-                file.write(("[\n" if number == 0 else ",\n") + json.dumps(_heard(rng, number, number % media)))
+                file.write(("[\n" if number == 0 else ",\n") + json.dumps(_heard(rng, number)))
             file.write("\n]\n")
 
 
@@ -108,7 +113,7 @@ def _answer(rng: np.random.Generator) -> str:
     return (f"$\\frac{{{first}}}{{{second}}}$", f"${first}\\sqrt{{{second}}}$", f"{first} or {second}")[rng.integers(3)]
 
 
-def _heard(rng: np.random.Generator, number: int, medium: int) -> dict[str, Any]:
+def _heard(rng: np.random.Generator, number: int) -> dict[str, Any]:
     record: dict[str, Any] = {
         "problem_id": number,
         "problem": _sentences(rng, 1),
@@ -116,7 +121,7 @@ def _heard(rng: np.random.Generator, number: int, medium: int) -> dict[str, Any]
         "problem_type": "multiple choice",
         "options": [f"{letter}. {rng.choice(WORDS)} {number + place}" for place, letter in enumerate("ABCD")],
         "solution": f"<answer>{'ABCD'[rng.integers(4)]}</answer>",
-        "path": {"image": f"images/{medium}.png", "audio": f"audios/{medium}.wav"},
+        "path": {"image": f"images/{number}.png", "audio": f"audios/{number}.wav"},
         "data_source": "AVQA",
     }
     if rng.random() < FAULTY:
