@@ -56,7 +56,7 @@ def mmk12(folder: Path, rows: dict[str, int], seed: int = 0) -> None:
 
 
 def avqa(folder: Path, rows: dict[str, int], seed: int = 0) -> None:
-    """The folders `train` and `valid` with a JSON array each, every record with a PNG and a one-second WAV of its own."""
+    """The folders `train` and `valid` with a JSON array each; every record has a PNG and a short WAV of its own."""
     rng = np.random.default_rng([seed, 2])
     for split, count in rows.items():
         images, audios = folder / split / "images", folder / split / "audios"
