@@ -193,20 +193,20 @@ class OmniTrainer(PPOTrainerSync):
             delivered=delivered,
             max_share=float(self.config.trainer.get("max_failed_share", 1.0)),
             part=part,
-            failures=[*self._engine_failures.new(), *failures],
+            failures=self._engine_failures.new() + failures,
         )
         return counted | {f"{part}/rollout_failure/media": len(failures)}
 
     @contextmanager
     def _naming_failures(self, what: str, raised: type[Exception]) -> Iterator[None]:
-        """verl fails without a reason where not one sequence is left; say which media or what of the engine it was."""
+        """verl fails without a reason where not one sequence is left; name the media, or what the engine said."""
         try:
             yield
         except TooManyFailures:
             raise
         except raised as error:
             # those of a batch that had some sequences left have been counted before anything else could fail
-            if failures := [*self._engine_failures.new(), *self._failures.new()]:
+            if failures := self._engine_failures.new() + self._failures.new():
                 raise TooManyFailures(f"no sequence of {what} is left{named(failures)}") from error
             raise
 

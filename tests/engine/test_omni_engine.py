@@ -27,6 +27,15 @@ def with_engine(check: Callable[[OmniEngine, Any], Awaitable[None]], **options: 
     asyncio.run(main())
 
 
+async def waiting(engine: OmniEngine, core: Core) -> asyncio.Task[Any]:
+    """A request that the engine has and does not answer."""
+    core.hold = True
+    asked = asyncio.create_task(engine.generate({}, None, "a"))
+    while not core.requests:
+        await asyncio.sleep(0.001)
+    return asked
+
+
 def names(core: Core) -> list[str]:
     return [name for name, _ in core.stage_clients[0].calls]
 
@@ -80,10 +89,7 @@ def test_aborted_requests_come_back_empty() -> None:
 @pytest.mark.parametrize("fatal", [False, True])
 def test_errors_of_the_engine_are_raised(fatal: bool) -> None:
     async def check(engine: OmniEngine, core: Core) -> None:
-        core.hold = True
-        asked = asyncio.create_task(engine.generate({}, None, "a"))
-        while not core.requests:
-            await asyncio.sleep(0.001)
+        asked = await waiting(engine, core)
         core.fail(core.requests[0]["request_id"], fatal=fatal)
         with pytest.raises(EngineFailure, match="out of memory"):
             await asked
@@ -99,10 +105,7 @@ def test_errors_of_the_engine_are_raised(fatal: bool) -> None:
 
 def test_an_error_of_a_dead_engine_says_so() -> None:
     async def check(engine: OmniEngine, core: Core) -> None:
-        core.hold = True
-        asked = asyncio.create_task(engine.generate({}, None, "a"))
-        while not core.requests:
-            await asyncio.sleep(0.001)
+        asked = await waiting(engine, core)
         core.fail(core.requests[0]["request_id"], fatal=False)
         core.stage_clients[0].resources.engine_dead = True
         with pytest.raises(EngineFailure, match="died: its process ended"):
@@ -114,9 +117,8 @@ def test_an_error_of_a_dead_engine_says_so() -> None:
 @pytest.mark.parametrize("how", ["process", "orchestrator"])
 def test_a_dead_engine_is_noticed_at_once(how: str) -> None:
     async def check(engine: OmniEngine, core: Core) -> None:
-        core.hold = True
         core.stage_clients[0].answers["sleep"] = "never"
-        asked = asyncio.create_task(engine.generate({}, None, "a"))
+        asked = await waiting(engine, core)
         called = asyncio.create_task(engine.engine_call("sleep", 2))
         await asyncio.sleep(0.05)
         start = time.monotonic()

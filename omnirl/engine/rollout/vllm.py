@@ -111,9 +111,9 @@ class ThinkerServer(vLLMHttpServer):
                 mm_processor_kwargs=processor_options(mm_processor_kwargs, video_data),
                 **others,
             )
-        except Exception:
+        except Exception as error:
             if self.engine.errored:
-                note("the rollout engine died: its process ended", ENGINE)
+                note(f"the rollout engine died: {error}", ENGINE)
             raise
 
 
